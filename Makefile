@@ -1,0 +1,51 @@
+# demo   one command: a schedule for a real problem at a tight budget, replayed and checked
+# test   everything: format, lint, types, import contracts, tests
+# check  the same without the tests
+# bench  the benchmarks, each a table of ratios
+# setup  the virtual environment with all tools, for work on POET
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test check bench setup clean
+.DEFAULT_GOAL := demo
+
+demo: .venv/poet.stamp
+	@mkdir -p build
+	$(BIN)/poet plan instances/resnet18_cifar-m4.json --ram 500KB --deadline 1.5x -o build/demo.json --force
+	$(BIN)/poet check build/demo.json
+
+test: check
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+setup: .venv/dev.stamp
+
+.venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
+	@echo "installing POET and the tools to work on it into .venv ..."
+	@$(INSTALL) -e .[dev]
+	@touch .venv/poet.stamp $@
+
+.venv/poet.stamp: .venv/bin/python pyproject.toml constraints.txt
+	@echo "installing POET into .venv ..."
+	@$(INSTALL) -e .
+	@touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "POET needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	  || { apt-get update && apt-get install -y python3-venv; } \
+	  || { echo "install python3-venv, then try again"; exit 1; }
+	@$(PYTHON) -m venv .venv
+
+clean:
+	rm -rf .venv build

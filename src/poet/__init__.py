@@ -1,0 +1,49 @@
+"""POET: train neural networks in little memory, at the least energy, with exactly the same
+gradients.
+
+The public names, nothing else. Importing this imports neither torch nor a solver.
+"""
+
+from poet.device import Costs, Device, Run, Stream, Transfer
+from poet.devices import find_device
+from poet.errors import PoetError
+from poet.files import read_json, write_json
+from poet.graph import Call, Graph, InPlace, Op, Tensor
+from poet.instances import Instance, read_instance
+from poet.planning import plan
+from poet.referee import Report, Violation, check
+from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget",
+    "Call",
+    "Compute",
+    "Costs",
+    "Device",
+    "Free",
+    "Graph",
+    "InPlace",
+    "Instance",
+    "Op",
+    "PageIn",
+    "PageOut",
+    "Plan",
+    "PoetError",
+    "Report",
+    "Run",
+    "Schedule",
+    "Stream",
+    "Tensor",
+    "Transfer",
+    "Violation",
+    "__version__",
+    "check",
+    "find_device",
+    "places",
+    "plan",
+    "read_instance",
+    "read_json",
+    "write_json",
+]

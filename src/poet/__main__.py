@@ -1,0 +1,5 @@
+"""`python -m poet` is `poet`."""
+
+from poet.cli import main
+
+main()

@@ -1,0 +1,17 @@
+"""Keep all: what PyTorch does. Every tensor stays in RAM from its making to its last use.
+
+Nothing is recomputed, and nothing is paged but what starts or must end in the store. RAM is not
+looked at: whether the step fits is for the referee to say.
+"""
+
+import msgspec
+
+from poet.baselines.paging import page_through
+from poet.device import Costs
+from poet.graph import Graph
+from poet.schedule import Budget, Effort, Solution
+
+
+def keep_all(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:
+    roomy = msgspec.structs.replace(budget, ram_bytes=None)
+    return page_through(graph, costs, roomy)

@@ -1,0 +1,284 @@
+"""The command line: parses, calls one function, prints.
+
+With `--json` stdout gets one object and nothing else; errors and talk go to stderr. Exit codes: 0
+done, 2 wrong usage or bad input, 3 proven infeasible, 4 nothing found in the time given, 5 a check
+failed, 130 interrupted with nothing.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import click
+import msgspec
+import typer
+
+import poet
+from poet.baselines import METHODS
+from poet.devices import device_names, find_device
+from poet.errors import PoetError
+from poet.files import check_writable, format_of, read_bytes, read_json, write_json
+from poet.instances import Instance, decode_instance
+from poet.quantities import amount_text, bytes_text
+from poet.referee import Report, check
+from poet.schedule import Plan, Status, summary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(
+    name="poet",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Plan neural-network training in little memory, at the least energy.",
+)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+_PLAN_EXIT: dict[Status, int] = {"optimal": 0, "feasible": 0, "infeasible": 3, "unknown": 4}
+_PLAN_FIELDS = (
+    "status", "joules", "seconds", "peak_bytes", "bound_joules", "bound_source", "gap",
+    "solve_seconds", "first_seconds", "baseline_joules", "floor_bytes", "solver", "reason",
+)  # fmt: skip
+_CHECK_FAILED = 5
+_INTERRUPTED = 130
+
+
+def main() -> None:
+    """The `poet` command."""
+    try:
+        code = app(standalone_mode=False)
+    except PoetError as error:
+        code = _complain(str(error), error.exit_code)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "poet"
+        code = _complain(f"{error.format_message()} See: {where} --help", 2)
+    except (click.Abort, KeyboardInterrupt):
+        code = _complain("interrupted", _INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has left; so that Python does not complain at exit either:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code or 0)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"poet {poet.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def devices(
+    name: Annotated[str | None, typer.Argument(help="One board, with its sources.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List the boards POET knows, or show one with the source of every figure."""
+    boards = [find_device(each) for each in ([name] if name else device_names())]
+    if json:
+        _print_json(boards[0] if name else boards)
+        return
+    from poet.reports.tables import print_table
+
+    if name:
+        board = boards[0]
+        print(f"{board.name}: {board.title}\n")
+        rows = [
+            [
+                field,
+                _figure_text(value),
+                board.sources.get(field) or f"estimate: {board.estimates.get(field, 'none given')}",
+            ]
+            for field, value in board.figures.items()
+        ]
+        print_table(_console(), [("figure", "left"), ("value", "right"), ("from", "left")], rows)
+        return
+    print_table(
+        _console(),
+        [("name", "left"), ("RAM", "right"), ("FLOP/s", "right"), ("page in", "right"),
+         ("page out", "right"), ("board", "left")],
+        [
+            [
+                board.name,
+                bytes_text(board.ram_bytes).rpartition("(")[2].rstrip(")"),
+                f"{board.flops_per_second:.2e}",
+                f"{board.page_in_bytes_per_second / 1e6:,.1f} MB/s",
+                f"{board.page_out_bytes_per_second / 1e6:,.1f} MB/s",
+                board.title,
+            ]
+            for board in boards
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def plan(
+    model: Annotated[str, typer.Argument(help="An instance or graph .json file.")],
+    device: Annotated[
+        str | None, typer.Option(help="A board (see: poet devices) or your own .toml.")
+    ] = None,
+    ram: Annotated[
+        str | None, typer.Option(help="RAM budget: 300000, 500KB, 256KiB. Default: the board's.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="20s, or 1.5x the unconstrained step. Default: none.")
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Costs of a graph (.json); an instance has its own.")
+    ] = None,
+    transfers: Annotated[
+        Literal["serial", "overlap", "free"] | None,
+        typer.Option(help="How transfers take time. Default: as the device; instances: free."),
+    ] = None,
+    no_paging: Annotated[bool, typer.Option("--no-paging", help="Never page.")] = False,
+    no_remat: Annotated[bool, typer.Option("--no-remat", help="Never recompute.")] = False,
+    method: Annotated[
+        str | None, typer.Option(help=f"Ask one maker alone: {', '.join(METHODS)}.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds to plan.", min=0.0)] = 60.0,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the plan here (.json).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Find a schedule for a problem under a RAM budget and a deadline."""
+    if output is not None:
+        check_writable(output, force)
+    problem = _read_problem(model)
+    result = poet.plan(
+        problem,
+        device,
+        ram,
+        deadline,
+        costs=read_json(costs, poet.Costs) if costs else None,
+        transfers=transfers,
+        paging=not no_paging,
+        recompute=not no_remat,
+        method=method,
+        time_limit=time_limit,
+    )
+    code = _PLAN_EXIT[result.status]
+    if output is not None and code == 0:
+        write_json(result, output, force)
+    if json:
+        _print_json({field: getattr(result, field) for field in _PLAN_FIELDS})
+    elif code == 0:
+        from poet.reports.tables import print_table
+
+        rows = summary(result)
+        if output is not None:
+            rows.append(("written to", str(output)))
+        print_table(_console(), [("", "left"), ("", "left")], rows)
+    else:
+        _complain(f"{result.status}: {result.reason}", code)
+    raise typer.Exit(code)
+
+
+@app.command("check")
+def check_command(
+    file: Annotated[Path, typer.Argument(help="A plan .json file.", metavar="PLAN")],
+    json: JsonFlag = False,
+) -> None:
+    """Replay a plan and compare what it does with what it claims."""
+    checked = read_json(file, Plan)
+    report = check(checked)
+    if json:
+        _print_json(
+            {
+                "valid": report.valid,
+                "violation": report.violation,
+                "joules": report.joules,
+                "seconds": report.seconds,
+                "peak_bytes": report.peak_bytes,
+                "claims_match": report.claims_match,
+                "mismatches": report.mismatches,
+            }
+        )
+    else:
+        _print_report(file, checked, report)
+    raise typer.Exit(0 if report.valid and report.claims_match else _CHECK_FAILED)
+
+
+def _print_report(file: Path, checked: Plan, report: Report) -> None:
+    from poet.reports.tables import print_table
+
+    if report.violation is not None:
+        where = report.violation.instruction
+        at = "at the start or end" if where is None else f"at instruction {where}"
+        _complain(f"{file} is not valid {at} ({report.violation.rule}): {report.violation.message}")
+    for mismatch in report.mismatches:
+        _complain(
+            f"{file} claims {mismatch.field} {_exact(mismatch.claimed)}; "
+            f"its replay gives {_exact(mismatch.replayed)}"
+        )
+    if not (report.valid and report.claims_match):
+        return
+    rows = [
+        ("plan", f"valid, and its claims hold: {len(checked.schedule):,} instructions replayed"),
+        ("energy", f"{amount_text(report.joules, 'J')}: "
+                   f"{amount_text(report.compute_joules, 'J')} compute, "
+                   f"{amount_text(report.transfer_joules, 'J')} transfers, "
+                   f"{amount_text(report.idle_joules, 'J')} idle"),
+        ("time", f"{amount_text(report.seconds, 's')}: "
+                 f"{amount_text(report.compute_seconds, 's')} compute, "
+                 f"{amount_text(report.transfer_seconds, 's')} transfers "
+                 f"({checked.budget.transfers})"),
+        ("RAM peak", f"{bytes_text(report.peak_bytes)} {_peak_text(checked, report)}"),
+        ("store", bytes_text(report.store_peak_bytes)),
+        ("moved", f"{report.page_outs:,} page-outs ({bytes_text(report.page_out_bytes)}), "
+                  f"{report.page_ins:,} page-ins ({bytes_text(report.page_in_bytes)})"),
+        ("recomputed", f"{report.recomputed_ops:,} ops"),
+    ]  # fmt: skip
+    print_table(_console(), [("", "left"), ("", "left")], rows)
+
+
+def _peak_text(checked: Plan, report: Report) -> str:
+    at = report.peak_instruction
+    if at is None:
+        return "at the start"
+    instruction = checked.schedule[at]
+    if isinstance(instruction, poet.Compute):
+        return f"at instruction {at}, {checked.graph.op_text(instruction.op)}"
+    return f"at instruction {at}, {checked.graph.tensor_text(instruction.tensor)}"
+
+
+def _read_problem(model: str) -> Instance | poet.Graph:
+    if not model.endswith(".json"):
+        raise PoetError(f"{model!r} is not a .json file: give an instance or a graph")
+    data = read_bytes(model)
+    if format_of(data, model) is None:
+        return decode_instance(data, model)
+    return read_json(model, poet.Graph)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console()
+
+
+def _print_json(value: Any) -> None:
+    print(msgspec.json.encode(value).decode())
+
+
+def _exact(value: float | str | None) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _figure_text(value: float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def _complain(message: str, code: int = 0) -> int:
+    color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    print("\033[1;31merror:\033[0m" if color else "error:", message, file=sys.stderr)
+    return code

@@ -1,0 +1,309 @@
+"""Graph: what one training step must compute.
+
+A `Tensor` is a storage, written once. An `Op` makes tensors from tensors. A `Graph` lists the ops
+in a topological order; ids are positions in its two tuples, names are for people and may repeat.
+
+A graph checks itself when it is made, so everyone who holds one may rely on it: ids exist, each
+tensor has at most one producer, an op reads only what was there before it, and nobody reads a
+tensor after the op that consumes it. This module knows nothing of devices, costs or schedules.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from math import isfinite
+from typing import Any, Literal
+
+import msgspec
+
+Role = Literal[
+    "input", "parameter", "buffer", "activation", "gradient", "optimizer_state", "output"
+]
+Phase = Literal["forward", "backward", "update"]
+
+MAX_BYTES = 2**53 - 1
+"""The largest size POET handles: the largest integer that every JSON reader keeps exact."""
+MAX_ARGUMENT_DEPTH = 32
+_TAGS = {"tensor": int, "value": int, "float": str, "dtype": str}
+
+
+class Tensor(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A storage and its value. Views of one storage are one tensor.
+
+    `becomes` names the tensor that takes this one's value when the next step starts (an updated
+    parameter becomes the old one); the two share one slot in the store.
+    """
+
+    name: str
+    nbytes: int
+    role: Role = "activation"
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    becomes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.nbytes <= MAX_BYTES:
+            raise ValueError(f"nbytes is {self.nbytes}; it must be from 0 to {MAX_BYTES}")
+        if self.shape is not None and any(extent < 0 for extent in self.shape):
+            raise ValueError(f"shape is {list(self.shape)}; extents cannot be negative")
+
+
+class InPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`output` takes over the bytes of `input`, which is consumed: in RAM and in the store."""
+
+    output: int
+    input: int
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One call an op is made of: its kind (`aten.convolution`), arguments by name, and results.
+
+    Arguments are plain JSON. A one-key object stands for what JSON lacks: `{"tensor": 5}` an input
+    or output of the op, `{"value": 0}` an inner result of an earlier call of the same op,
+    `{"float": "-inf"}` a number that is not finite, `{"dtype": "float32"}` an element type.
+    Results are `{"tensor": id}`, `{"value": n}`, or null for one that nobody uses.
+    """
+
+    kind: str
+    arguments: dict[str, Any] = {}
+    results: tuple[dict[str, int] | None, ...] = ()
+
+
+class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A unit of computation: reads `inputs`, makes `outputs`.
+
+    `recomputable` is true of every op that gives the same bits when it runs again (random ops do,
+    with their state saved) and false of updates and side effects. An op lists each input once.
+    """
+
+    name: str
+    phase: Phase = "forward"
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...]
+    in_place: tuple[InPlace, ...] = ()
+    recomputable: bool = True
+    calls: tuple[Call, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.outputs:
+            raise ValueError(f"op {self.name!r} has no outputs")
+        for field in ("inputs", "outputs"):
+            ids = getattr(self, field)
+            if len(set(ids)) != len(ids):
+                raise ValueError(f"op {self.name!r} lists a tensor twice in {field}: {list(ids)}")
+        taken = [pair.input for pair in self.in_place]
+        given = [pair.output for pair in self.in_place]
+        if len(set(taken)) != len(taken) or len(set(given)) != len(given):
+            raise ValueError(f"op {self.name!r} uses a tensor in two in_place pairs")
+        if not set(taken) <= set(self.inputs) or not set(given) <= set(self.outputs):
+            raise ValueError(
+                f"op {self.name!r} has an in_place pair that is not one of its outputs "
+                "over one of its inputs"
+            )
+        _check_calls(self)
+
+    @property
+    def consumed(self) -> tuple[int, ...]:
+        """The inputs that no longer exist after this op."""
+        return tuple(pair.input for pair in self.in_place)
+
+
+class Graph(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    dict=True,
+    forbid_unknown_fields=True,
+    tag_field="format",
+    tag="poet-graph/1",
+):
+    """Ops in a topological order, and the tensors between them."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+
+    def __post_init__(self) -> None:
+        if not self.ops:
+            raise ValueError("the graph has no ops")
+        _check_ids(self)
+        _check_order(self)
+        _check_pairs(self)
+        _check_successors(self)
+
+    @cached_property
+    def producer(self) -> tuple[int | None, ...]:
+        """For each tensor the op that makes it, or None if it exists when the step starts."""
+        makers: list[int | None] = [None] * len(self.tensors)
+        for k, op in enumerate(self.ops):
+            for i in op.outputs:
+                makers[i] = k
+        return tuple(makers)
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor the ops that read it, in order."""
+        reading: list[list[int]] = [[] for _ in self.tensors]
+        for k, op in enumerate(self.ops):
+            for i in op.inputs:
+                reading[i].append(k)
+        return tuple(map(tuple, reading))
+
+    @cached_property
+    def given(self) -> tuple[int, ...]:
+        """The tensors that exist when the step starts."""
+        return tuple(i for i, maker in enumerate(self.producer) if maker is None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that is computed. Names do not count: they are for people."""
+        anonymous = (
+            [msgspec.structs.replace(tensor, name="") for tensor in self.tensors],
+            [msgspec.structs.replace(op, name="") for op in self.ops],
+        )
+        return hashlib.sha256(msgspec.json.encode(anonymous, order="sorted")).hexdigest()[:32]
+
+    def tensor_text(self, i: int) -> str:
+        """A tensor as people should see it in a message: `tensor 5 (conv1.out)`."""
+        return f"tensor {i} ({self.tensors[i].name})"
+
+    def op_text(self, k: int) -> str:
+        """An op as people should see it in a message: `op 12 (conv1, backward)`."""
+        return f"op {k} ({self.ops[k].name}, {self.ops[k].phase})"
+
+
+def _check_ids(graph: Graph) -> None:
+    count = len(graph.tensors)
+    maker: dict[int, int] = {}
+    for k, op in enumerate(graph.ops):
+        for i in (*op.inputs, *op.outputs):
+            if not 0 <= i < count:
+                raise ValueError(
+                    f"{graph.op_text(k)} names tensor {i}; the graph has tensors 0 to {count - 1}"
+                )
+        for i in op.outputs:
+            if i in maker:
+                raise ValueError(
+                    f"{graph.tensor_text(i)} is made by both op {maker[i]} and op {k}; "
+                    "a tensor is written once"
+                )
+            maker[i] = k
+
+
+def _check_order(graph: Graph) -> None:
+    consumed_by: dict[int, int] = {}
+    for k, op in enumerate(graph.ops):
+        for i in op.inputs:
+            maker = graph.producer[i]
+            if maker is not None and maker >= k:
+                raise ValueError(_order_message(graph, k, i, maker))
+            if i in consumed_by:
+                raise ValueError(
+                    f"{graph.op_text(k)} reads {graph.tensor_text(i)} after "
+                    f"{graph.op_text(consumed_by[i])} consumed it"
+                )
+        for i in op.consumed:
+            consumed_by[i] = k
+
+
+def _order_message(graph: Graph, k: int, i: int, maker: int) -> str:
+    edges = {
+        k: {m for i in op.inputs if (m := graph.producer[i]) is not None}
+        for k, op in enumerate(graph.ops)
+    }
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return "the ops form a cycle: " + " -> ".join(f"op {k}" for k in error.args[1])
+    return (
+        f"{graph.op_text(k)} reads {graph.tensor_text(i)}, which op {maker} makes later; "
+        "list the ops in a topological order"
+    )
+
+
+def _check_pairs(graph: Graph) -> None:
+    for k, op in enumerate(graph.ops):
+        for pair in op.in_place:
+            new, old = graph.tensors[pair.output].nbytes, graph.tensors[pair.input].nbytes
+            if new != old:
+                raise ValueError(
+                    f"{graph.op_text(k)} writes {graph.tensor_text(pair.output)} of {new} bytes in "
+                    f"place of {graph.tensor_text(pair.input)} of {old} bytes; they must be equal"
+                )
+
+
+def _check_successors(graph: Graph) -> None:
+    heir: dict[int, int] = {}
+    for i, tensor in enumerate(graph.tensors):
+        old = tensor.becomes
+        if old is None:
+            continue
+        if not 0 <= old < len(graph.tensors):
+            raise ValueError(f"{graph.tensor_text(i)} becomes tensor {old}, which does not exist")
+        if graph.producer[old] is not None or graph.producer[i] is None:
+            raise ValueError(
+                f"{graph.tensor_text(i)} becomes {graph.tensor_text(old)}: an op must make the "
+                "first, and the second must exist when the step starts"
+            )
+        if old in heir:
+            raise ValueError(
+                f"tensors {heir[old]} and {i} both become {graph.tensor_text(old)}; one can"
+            )
+        if tensor.nbytes != graph.tensors[old].nbytes:
+            raise ValueError(
+                f"{graph.tensor_text(i)} of {tensor.nbytes} bytes becomes {graph.tensor_text(old)} "
+                f"of {graph.tensors[old].nbytes} bytes; they must be equal"
+            )
+        heir[old] = i
+
+
+def _check_calls(op: Op) -> None:
+    known = {*op.inputs, *op.outputs}
+    values: set[int] = set()
+    for call in op.calls:
+        for key, target in _references(call.arguments, f"{call.kind} in op {op.name!r}"):
+            if key == "tensor" and target not in known:
+                raise ValueError(
+                    f"{call.kind} in op {op.name!r} reads tensor {target}, which is not the op's"
+                )
+            if key == "value" and target not in values:
+                raise ValueError(
+                    f"{call.kind} in op {op.name!r} reads value {target} before it is made"
+                )
+        for result in call.results:
+            if result is None:
+                continue
+            if len(result) != 1 or not result.keys() <= {"tensor", "value"}:
+                raise ValueError(f"{call.kind} in op {op.name!r} has a wrong result: {result}")
+            if "value" in result:
+                values.add(result["value"])
+            elif result["tensor"] not in op.outputs:
+                raise ValueError(
+                    f"{call.kind} in op {op.name!r} writes tensor {result['tensor']}, "
+                    "which is not one of the op's outputs"
+                )
+
+
+def _references(argument: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """The one-key objects inside an argument; anything that is not plain JSON is refused."""
+    if depth > MAX_ARGUMENT_DEPTH:
+        raise ValueError(f"{where} has arguments nested deeper than {MAX_ARGUMENT_DEPTH}")
+    if isinstance(argument, list | tuple):
+        for item in argument:
+            yield from _references(item, where, depth + 1)
+    elif isinstance(argument, dict):
+        if depth == 0:
+            for item in argument.values():
+                yield from _references(item, where, depth + 1)
+            return
+        key, target = next(iter(argument.items())) if len(argument) == 1 else ("", None)
+        if key not in _TAGS or type(target) is not _TAGS[key]:
+            raise ValueError(f"{where} has an argument POET does not know: {str(argument)[:80]}")
+        yield key, target
+    elif isinstance(argument, float) and not isfinite(argument):
+        raise ValueError(f"{where} has the argument {argument}; write it as {{'float': 'inf'}}")
+    elif argument is not None and not isinstance(argument, str | int | float):
+        raise ValueError(f"{where} has an argument of type {type(argument).__name__}")

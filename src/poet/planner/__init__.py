@@ -1,0 +1,1 @@
+"""The planner's room: Graph + Costs + Budget -> Solution, and bounds that hold for any schedule."""

@@ -1,0 +1,278 @@
+"""Schedule: the machine language of a training step. Budget: what is asked. Plan: both, with
+claims.
+
+Four instructions are the whole language. `Compute` runs an op; `PageOut` copies a tensor to the
+store and `PageIn` copies it back; only `Free`, and an op that consumes its input, remove one from
+RAM. Everything that makes a schedule makes this, and everything that uses one reads only this.
+
+A `Plan` is self-contained: its file can be replayed with no other. What it says of itself (joules,
+peak, bound) are claims; the referee decides.
+"""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Literal
+
+import msgspec
+
+from poet.device import PLAIN, Costs
+from poet.graph import MAX_BYTES, Graph
+from poet.quantities import amount_text, bytes_text
+
+Transfers = Literal["serial", "overlap", "free"]
+Start = Literal["ram", "store", "both"]
+End = Literal["ram", "store", "both", "either"]
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+BoundSource = Literal["certified", "solver"]
+
+OPTIMAL_GAP = 1e-4
+
+
+class Compute(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="do",
+    tag="compute",
+):
+    """Run an op, in one of its variants."""
+
+    op: int
+    variant: str = PLAIN
+
+
+class PageOut(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    forbid_unknown_fields=True,
+    tag_field="do",
+    tag="page_out",
+):
+    """Copy a tensor from RAM to the store."""
+
+    tensor: int
+
+
+class PageIn(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="do", tag="page_in"
+):
+    """Copy a tensor from the store to RAM."""
+
+    tensor: int
+
+
+class Free(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="do", tag="free"
+):
+    """Remove a tensor from RAM. A copy in the store stays."""
+
+    tensor: int
+
+
+Instruction = Compute | PageOut | PageIn | Free
+Schedule = tuple[Instruction, ...]
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked of a schedule. None means no limit.
+
+    `start` says where each tensor without a producer is when the step starts; `end` where a tensor
+    must be when it ends (`either`: at least one of the two). A tensor not in `end` is not wanted.
+    """
+
+    ram_bytes: int | None = None
+    store_bytes: int | None = None
+    deadline_seconds: float | None = None
+    transfers: Transfers = "serial"
+    start: dict[int, Start] = {}
+    end: dict[int, End] = {}
+    recompute: bool = True
+    paging: bool = True
+
+    def __post_init__(self) -> None:
+        for field in ("ram_bytes", "store_bytes"):
+            nbytes = getattr(self, field)
+            if nbytes is not None and not 0 <= nbytes <= MAX_BYTES:
+                raise ValueError(f"{field} is {nbytes}; it must be from 0 to {MAX_BYTES}")
+        deadline = self.deadline_seconds
+        if deadline is not None and not (isfinite(deadline) and deadline >= 0):
+            raise ValueError(f"deadline_seconds is {deadline}; it must be finite and 0 or more")
+
+    def check_belongs(self, graph: Graph) -> None:
+        """Refuse a budget that does not say where this graph's tensors start, or names others."""
+        for i in self.end:
+            if not 0 <= i < len(graph.tensors):
+                raise ValueError(
+                    f"end names tensor {i}; the graph has tensors 0 to {len(graph.tensors) - 1}"
+                )
+        wrong = self.start.keys() - set(graph.given)
+        if wrong:
+            raise ValueError(f"start names tensor {min(wrong)}, which does not exist at the start")
+        missing = set(graph.given) - self.start.keys()
+        if missing:
+            raise ValueError(f"start does not say where {graph.tensor_text(min(missing))} is")
+
+
+class Effort(msgspec.Struct, frozen=True, kw_only=True):
+    """How long and how hard a schedule maker may try."""
+
+    time_limit_seconds: float = 60.0
+
+
+class Solution(msgspec.Struct, frozen=True, kw_only=True):
+    """What every schedule maker returns. No schedule is a status with a reason, never None.
+
+    `feasible` is the maker's word until the referee has replayed the schedule; `infeasible` means
+    proven; `unknown` that this maker found none, for the reason given.
+    """
+
+    status: Status
+    schedule: Schedule = ()
+    reason: str = ""
+    bound_joules: float | None = None
+    bound_source: BoundSource | None = None
+
+
+Maker = Callable[[Graph, Costs, Budget, Effort], Solution]
+"""The signature that all ways to get a schedule share."""
+
+
+class Plan(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    dict=True,
+    forbid_unknown_fields=True,
+    tag_field="format",
+    tag="poet-plan/1",
+):
+    """A schedule with all that is needed to replay it, and what is claimed of it.
+
+    `gap` is (joules - bound_joules) / joules; `baseline_joules` the energy of the step with all
+    kept in RAM; `floor_bytes` a size below which no schedule exists; `solver` whatever made the
+    schedule.
+    """
+
+    status: Status
+    joules: float | None = None
+    seconds: float | None = None
+    peak_bytes: int | None = None
+    bound_joules: float | None = None
+    bound_source: BoundSource | None = None
+    gap: float | None = None
+    baseline_joules: float | None = None
+    floor_bytes: int | None = None
+    solve_seconds: float | None = None
+    first_seconds: float | None = None
+    solver: str = ""
+    reason: str = ""
+    budget: Budget
+    schedule: Schedule = ()
+    graph: Graph
+    costs: Costs
+
+    def __post_init__(self) -> None:
+        self.costs.check_belongs(self.graph)
+        self.budget.check_belongs(self.graph)
+        _check_instructions(self)
+
+    def __str__(self) -> str:
+        rows = summary(self)
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+
+
+def draft(graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> Plan:
+    """A plan that claims nothing: what the referee needs to replay a schedule."""
+    return Plan(status="unknown", budget=budget, schedule=schedule, graph=graph, costs=costs)
+
+
+def summary(plan: Plan) -> list[tuple[str, str]]:
+    """The plan for people: labels and texts, in reading order."""
+    budget, rows = plan.budget, [("graph", plan.graph.name), ("status", plan.status)]
+    if plan.reason:
+        rows.append(("reason", plan.reason))
+    if plan.joules is not None:
+        text = amount_text(plan.joules, "J")
+        if plan.baseline_joules:
+            text += f" ({plan.joules / plan.baseline_joules:.2%} of keep-all)"
+        rows.append(("energy", text))
+    if plan.bound_joules is not None and plan.gap is not None:
+        text = f"{amount_text(plan.bound_joules, 'J')} ({plan.bound_source}), gap {plan.gap:.2%}"
+        rows.append(("least possible", text))
+    if plan.seconds is not None:
+        text = f"{amount_text(plan.seconds, 's')} ({budget.transfers} transfers"
+        if budget.deadline_seconds is not None:
+            text += f", deadline {amount_text(budget.deadline_seconds, 's')}"
+        rows.append(("time", text + ")"))
+    if plan.peak_bytes is not None:
+        rows.append(("RAM peak", bytes_text(plan.peak_bytes)))
+    asked = "no limit" if budget.ram_bytes is None else bytes_text(budget.ram_bytes)
+    rows.append(("RAM budget", asked))
+    if plan.floor_bytes is not None:
+        rows.append(("RAM floor", bytes_text(plan.floor_bytes)))
+    if plan.schedule:
+        rows.append(("schedule", _schedule_text(plan)))
+    if plan.solver:
+        took = "" if plan.solve_seconds is None else f", {plan.solve_seconds:.2f} s"
+        rows.append(("made by", plan.solver + took))
+    return rows
+
+
+def _schedule_text(plan: Plan) -> str:
+    count = dict.fromkeys((Compute, PageOut, PageIn, Free), 0)
+    for instruction in plan.schedule:
+        count[type(instruction)] += 1
+    again = count[Compute] - len(plan.graph.ops)
+    return (
+        f"{len(plan.schedule):,} instructions: {len(plan.graph.ops):,} ops, {again:,} recomputed, "
+        f"{count[PageOut]:,} paged out, {count[PageIn]:,} paged in"
+    )
+
+
+def places(
+    graph: Graph, params: Literal["resident", "paged"] = "resident"
+) -> tuple[dict[int, Start], dict[int, End]]:
+    """Where tensors start and must end, by role: the usual `start` and `end` of a Budget.
+
+    Parameters, buffers and optimizer state start in RAM (`resident`) or in the store (`paged`), and
+    they, or what they become, end there. Inputs start in RAM and are not wanted after. Outputs end
+    in RAM.
+    """
+    home: Literal["ram", "store"] = "ram" if params == "resident" else "store"
+    heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
+    start: dict[int, Start] = {}
+    end: dict[int, End] = {}
+    for i in graph.given:
+        lasting = graph.tensors[i].role in ("parameter", "buffer", "optimizer_state")
+        start[i] = home if lasting else "ram"
+        if lasting:
+            end[heir.get(i, i)] = home
+    for i, tensor in enumerate(graph.tensors):
+        if tensor.role == "output":
+            end.setdefault(i, "ram")
+    return start, end
+
+
+def _check_instructions(plan: Plan) -> None:
+    ops, tensors = len(plan.graph.ops), len(plan.graph.tensors)
+    variants = plan.costs.ops
+    for at, instruction in enumerate(plan.schedule):
+        if isinstance(instruction, Compute):
+            if not 0 <= instruction.op < ops:
+                raise ValueError(
+                    f"schedule[{at}] runs op {instruction.op}; the graph has ops 0 to {ops - 1}"
+                )
+            if instruction.variant not in variants[instruction.op]:
+                raise ValueError(
+                    f"schedule[{at}] runs op {instruction.op} as {instruction.variant!r}; its "
+                    f"variants are {', '.join(sorted(variants[instruction.op]))}"
+                )
+        elif not 0 <= instruction.tensor < tensors:
+            raise ValueError(
+                f"schedule[{at}] names tensor {instruction.tensor}; the graph has tensors "
+                f"0 to {tensors - 1}"
+            )
