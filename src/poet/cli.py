@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="poet",
-    no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
     help="Plan neural-network training in little memory, at the least energy.",
 )
 
@@ -48,7 +48,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """The `poet` command."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="poet", standalone_mode=False)
     except PoetError as error:
         code = _complain(str(error), error.exit_code)
     except click.UsageError as error:
@@ -65,11 +65,14 @@ def main() -> None:
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
         print(f"poet {poet.__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command()
@@ -99,19 +102,20 @@ def devices(
         return
     print_table(
         _console(),
-        [("name", "left"), ("RAM", "right"), ("FLOP/s", "right"), ("page in", "right"),
-         ("page out", "right"), ("board", "left")],
+        [("name", "left"), ("RAM", "right"), ("FLOP/s", "right"), ("in MB/s", "right"),
+         ("out MB/s", "right"), ("board", "left")],
         [
             [
                 board.name,
                 bytes_text(board.ram_bytes).rpartition("(")[2].rstrip(")"),
                 f"{board.flops_per_second:.2e}",
-                f"{board.page_in_bytes_per_second / 1e6:,.1f} MB/s",
-                f"{board.page_out_bytes_per_second / 1e6:,.1f} MB/s",
+                f"{board.page_in_bytes_per_second / 1e6:,.1f}",
+                f"{board.page_out_bytes_per_second / 1e6:,.1f}",
                 board.title,
             ]
             for board in boards
         ],
+        cut_last=True,
     )  # fmt: skip
 
 

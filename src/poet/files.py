@@ -130,7 +130,10 @@ def _explain(message: str, decode: Callable[[Any], Any]) -> str:
         return message
     place = match["place"].removeprefix("$").removeprefix(".")
     text = f"{place}: {match['problem']}" if place else match["problem"]
-    value = decode(Any)
+    try:
+        value = decode(Any)
+    except msgspec.MsgspecError:  # what is wrong is wrong for any reader
+        return text
     for name, index in re.findall(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]", place):
         if name.isdigit() or index.isdigit():
             name, index = "", name or index
@@ -179,6 +182,8 @@ def write_json(value: msgspec.Struct, path: str | Path, force: bool = False) -> 
             raise
     except OSError as error:
         raise PoetError(f"cannot write {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise PoetError(f"cannot write {str(path)!r}: {error}") from None
 
 
 def _umask() -> int:

@@ -57,8 +57,8 @@ def paging(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Soluti
 
 def page_through(graph: Graph, costs: Costs, budget: Budget) -> Solution:
     """One walk through the graph under `budget.ram_bytes`, transfers taken as serial."""
-    walk = _Walk(graph, costs, budget)
     try:
+        walk = _Walk(graph, costs, budget)
         for k in range(len(graph.ops)):
             walk.run(k)
         walk.settle()
@@ -83,6 +83,7 @@ class _Walk:
         self.slots = set(self.stored)
         self.uses = [list(reversed(readers)) for readers in graph.readers]  # next use last
         self.consumed: set[int] = set()
+        self.check_store("the state at the start")
 
     def next_use(self, i: int) -> int:
         """The op that reads `i` next; after the last op if it is wanted at the end; or never."""
@@ -140,13 +141,11 @@ class _Walk:
         """Bring every tensor to where it must be when the step ends."""
         wanted_in_ram = {i for i, place in self.budget.end.items() if place in ("ram", "both")}
         for i, place in sorted(self.budget.end.items()):
+            if i not in self.in_ram and i not in self.stored:
+                raise _NoRoom(f"{self.graph.tensor_text(i)} is consumed, but wanted at the end")
             if place in ("store", "both") and i not in self.stored:
-                if i not in self.in_ram:
-                    raise _NoRoom(f"{self.graph.tensor_text(i)} is gone before the step ends")
                 self.page_out(i)
         for i in sorted(wanted_in_ram - self.in_ram):
-            if i not in self.stored:
-                raise _NoRoom(f"{self.graph.tensor_text(i)} is gone before the step ends")
             self.make_room(self.nbytes[i], wanted_in_ram, "the step's end")
             self.page_in(i)
 
@@ -177,12 +176,12 @@ class _Walk:
             return
         self.slots.add(slot)
         self.store_used += self.nbytes[i]
+        self.check_store(f"page-out of {self.graph.tensor_text(i)}")
+
+    def check_store(self, who: str) -> None:
         limit = self.budget.store_bytes
         if limit is not None and self.store_used > limit:
-            raise _NoRoom(
-                f"page-out of {self.graph.tensor_text(i)} brings the store to "
-                f"{self.store_used:,} bytes; it has {limit:,}"
-            )
+            raise _NoRoom(f"{who} brings the store to {self.store_used:,} bytes; it has {limit:,}")
 
     def page_in(self, i: int) -> None:
         self.schedule.append(PageIn(i))

@@ -1,0 +1,82 @@
+"""Every command and snippet in README and docs is run, and prints what the text says it prints.
+
+In a `console` block each line after `$ ` is a command and the lines below it are its output.
+Seconds that a clock gave are not compared. Python blocks must run; assertions in them count.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ONCE = "installing POET into .venv ...\n"
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = [
+        (f"{page.name}-{n}", text)
+        for page in PAGES
+        for n, (kind, text) in enumerate(BLOCK.findall(page.read_text()))
+        if kind == language
+    ]
+    assert found or language != "console"
+    return found
+
+
+def steady(text: str) -> str:
+    """Without what differs from run to run: measured seconds, and the first run's installation."""
+    text = text.replace(ONCE, "")
+    return re.sub(r"(made by .*, )\d+\.\d\d s", r"\1… s", text).strip()
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with the instances in it, as a person in the repository would see them."""
+    (tmp_path / "instances").symlink_to(ROOT / "instances")
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=i) for i, t in blocks("console")])
+def test_commands_print_what_the_page_says(text: str, workplace: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=ROOT if command.startswith("make") else workplace,
+            env={**os.environ, "PATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        printed = re.sub(r"^make\[\d\]: .*\n", "", done.stdout, flags=re.MULTILINE)
+        assert steady(printed) == steady(output), command
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=i) for i, t in blocks("python")])
+def test_python_snippets_run(text: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+    exec(compile(text, "snippet", "exec"), {})
+
+
+def test_every_path_and_link_on_the_pages_exists() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_tree_in_contributing_lists_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = set(re.findall(r"^  (\w+\.py|\w+/)", text, re.MULTILINE))
+    folder = ROOT / "src/poet"
+    rooms = {p.name for p in folder.glob("*.py")} - {"__main__.py"}
+    rooms |= {f"{p.name}/" for p in folder.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert listed == rooms

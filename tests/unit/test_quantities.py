@@ -1,0 +1,85 @@
+"""Sizes and deadlines as people write them."""
+
+import pytest
+
+from poet import PoetError
+from poet.quantities import amount_text, bytes_text, parse_bytes, parse_deadline
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("300000", 300_000),
+        (300_000, 300_000),
+        ("0", 0),
+        ("500KB", 500_000),
+        ("256KiB", 262_144),
+        ("256 kib", 262_144),
+        ("1.5MB", 1_500_000),
+        ("0.1KiB", 102),
+        ("2GiB", 2**31),
+        ("1TB", 10**12),
+        ("737_719", 737_719),
+        ("737,719 B", 737_719),
+    ],
+)
+def test_sizes(text: str | int, nbytes: int) -> None:
+    assert parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "12 bananas",
+        "-1",
+        "",
+        "KB",
+        "1e6",
+        "nan",
+        "inf",
+        "1.5.2MB",
+        "0x10",
+        "٣MB",
+        "1 KB KB",
+        "10PB ",
+    ],
+)
+def test_wrong_sizes(text: str) -> None:
+    with pytest.raises(PoetError) as error:
+        parse_bytes(text, "RAM budget")
+    assert repr(text) in str(error.value)
+    assert "256KiB" in str(error.value)
+
+
+def test_sizes_beyond_all_bounds() -> None:
+    with pytest.raises(PoetError, match="the most POET handles"):
+        parse_bytes("9" * 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1.5x", 3.0), ("20s", 20.0), ("350ms", 0.35), ("2 min", 120.0), ("1h", 3600.0), (".5X", 1.0)],
+)
+def test_deadlines(text: str, seconds: float) -> None:
+    assert parse_deadline(text, step_seconds=2.0) == pytest.approx(seconds, rel=1e-15)
+
+
+@pytest.mark.parametrize("text", ["", "20", "-1s", "soon", "1.5", "nans", "infs", "1e999s", "x"])
+def test_wrong_deadlines(text: str) -> None:
+    with pytest.raises(PoetError) as error:
+        parse_deadline(text, step_seconds=2.0)
+    assert repr(text) in str(error.value)
+
+
+def test_amounts_for_people() -> None:
+    assert bytes_text(500) == "500 B"
+    assert bytes_text(262_144) == "262,144 B (256.0 KiB)"
+    assert bytes_text(3 * 2**50) == "3,377,699,720,527,872 B (3072.0 TiB)"
+    assert [amount_text(x, "J") for x in (0, 545.7e-3, 9.9e-10, 12.0, 8674.1, 331_500.0)] == [
+        "0 J",
+        "545.7 mJ",
+        "0.9900 nJ",
+        "12.00 J",
+        "8,674 J",
+        "331,500 J",
+    ]
