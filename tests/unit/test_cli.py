@@ -201,3 +201,24 @@ def test_version_and_help(poet_command: Poet) -> None:
         outcome = poet_command(*args)
         assert outcome.code == 0
         assert "Usage: poet" in outcome.out
+
+
+def test_a_narrow_terminal_shows_every_column() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from poet.reports.tables import print_table
+
+    file = StringIO()
+    console = Console(file=file, force_terminal=True, width=40, color_system=None)
+    columns: list[Any] = [("name", "left"), ("bytes", "right"), ("title", "left")]
+    print_table(
+        console, columns, [["nrf52840", "262,144", "A very long title " * 5]], cut_last=True
+    )
+    lines = file.getvalue().splitlines()
+    assert all(len(line) <= 40 for line in lines)
+    assert "nrf52840" in file.getvalue()
+    assert "262,144" in file.getvalue()
+    assert "A very" in file.getvalue()
+    assert len([line for line in lines if line.strip()]) == 3

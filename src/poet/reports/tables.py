@@ -25,15 +25,12 @@ def print_table(
     widths = [max(len(line[c]) for line in lines) for c in range(len(columns))]
     if console.is_terminal:
         table = Table(box=SIMPLE_HEAD, show_header=headed, pad_edge=False)
-        for c, (heading, align) in enumerate(columns):
-            last = c == len(columns) - 1
-            table.add_column(
-                heading,
-                justify=align,
-                min_width=None if last else widths[c],
-                no_wrap=cut_last or not last,
-                overflow="ellipsis" if cut_last and last else "fold",
-            )
+        for (heading, align), width in zip(columns[:-1], widths, strict=False):
+            table.add_column(heading, justify=align, no_wrap=True, min_width=width)
+        table.add_column(columns[-1][0], justify=columns[-1][1], overflow="fold")
+        if cut_last:
+            room = max(8, console.width - sum(widths[:-1]) - 3 * len(widths) - 2)
+            rows = [[*row[:-1], _cut(row[-1], room)] for row in rows]
         for row in rows:
             table.add_row(*row)
         console.print(table, highlight=False, markup=False)
@@ -44,3 +41,7 @@ def print_table(
             for cell, width, (_, align) in zip(line, widths, columns, strict=True)
         ]
         console.file.write("  ".join(cells).rstrip() + "\n")
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
