@@ -76,7 +76,7 @@ class TimelineClock:
     """Time and RAM where transfers run beside compute.
 
     Instructions are issued in order; what is issued after a compute starts no earlier than its end.
-    A transfer waits for its channel, for an earlier transfer of the same tensor or slot, and then
+    A transfer waits for its channel, for an earlier transfer of the same slot, and then
     runs by itself. A compute waits for the page-ins of its inputs, for the page-outs of those it
     consumes, and, if it streams, for its slots and channels, which it holds until it ends. Bytes
     count from the start of a page-in; after a free they count until the tensor's transfers are
@@ -110,7 +110,6 @@ class TimelineClock:
         transient: int,
         leaves: int,
     ) -> None:
-        slots = tuple(slots)
         waits = [self.issue_seconds]
         waits += [self.page_in_end.get(i, 0.0) for i in (*inputs, *consumed)]
         waits += [self.page_out_end.get(i, 0.0) for i in consumed]
@@ -126,8 +125,6 @@ class TimelineClock:
         end = start + max(run.seconds, streaming)
         for way in used:
             self._hold_channel(way, end)
-        for slot in slots:
-            self.slot_free[slot] = end
         for i in consumed:
             self._forget(i)
         self._change(start, at, brings + transient)
@@ -139,7 +136,6 @@ class TimelineClock:
         start = max(
             self.issue_seconds,
             self.channel_free["out"],
-            self.page_in_end.get(i, 0.0),
             self.slot_free.get(slot, 0.0),
         )
         self.page_out_end[i] = self._transfer("out", slot, start, seconds)

@@ -128,6 +128,32 @@ def test_overlap_hides_a_page_out_and_counts_its_bytes_until_it_ends() -> None:
     assert serial.peak_bytes == 110
 
 
+def test_overlap_counts_a_page_in_of_no_time_that_is_freed_before_it_starts() -> None:
+    graph = Graph(
+        name="two inputs",
+        tensors=(
+            Tensor(name="a", nbytes=7, role="input"),
+            Tensor(name="b", nbytes=100, role="input"),
+            Tensor(name="c", nbytes=1),
+        ),
+        ops=(Op(name="op", inputs=(0,), outputs=(2,)),),
+    )
+    slow = Transfer(in_seconds=4.0, in_joules=0, out_seconds=4.0, out_joules=0)
+    instant = Transfer(in_seconds=0.0, in_joules=0, out_seconds=0.0, out_joules=0)
+    costs = Costs(
+        graph=graph.fingerprint,
+        device="test",
+        ops=({"plain": Run(seconds=10.0, joules=1.0)},),
+        tensors=(slow, instant, slow),
+    )
+    budget = Budget(transfers="overlap", start={0: "ram", 1: "store"})
+    # a is written from 0 to 4; b arrives at 4 and leaves at once
+    schedule: Schedule = (PageOut(0), PageIn(1), Free(1), Compute(0))
+    report = check(draft(graph, costs, budget, schedule))
+    assert (report.valid, report.seconds) == (True, 10.0)
+    assert (report.peak_bytes, report.peak_instruction) == (108, 1)
+
+
 def test_a_ram_violation_names_the_numbers_and_the_replay_goes_on() -> None:
     schedule: Schedule = (Compute(0), Compute(1), Compute(2))
     report = chain((100, 10, 30), "serial", schedule, ram_bytes=105)
