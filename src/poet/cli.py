@@ -5,6 +5,7 @@ done, 2 wrong usage or bad input, 3 proven infeasible, 4 nothing found in the ti
 failed, 130 interrupted with nothing.
 """
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -18,8 +19,8 @@ import poet
 from poet.baselines import METHODS
 from poet.devices import device_names, find_device
 from poet.errors import PoetError
-from poet.files import check_writable, format_of, read_bytes, read_json, write_json
-from poet.instances import Instance, decode_instance
+from poet.files import check_writable, read_json, write_json
+from poet.graph import printable
 from poet.quantities import amount_text, bytes_text
 from poet.referee import Report, check
 from poet.schedule import Plan, Status, summary
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="poet",
     add_completion=False,
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    rich_markup_mode="rich" if sys.stdout and sys.stdout.isatty() else None,
     help="Plan neural-network training in little memory, at the least energy.",
 )
 
@@ -46,21 +47,41 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """The `poet` command."""
+    """The `poet` command.
+
+    typer's own main would turn a closed pipe and Ctrl-C into exits of its choice, so the command is
+    invoked beneath it.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    command = typer.main.get_command(app)
     try:
-        code = app(prog_name="poet", standalone_mode=False)
+        with command.make_context("poet", sys.argv[1:]) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+        code = 0
+    except click.exceptions.Exit as done:
+        code = done.exit_code
     except PoetError as error:
         code = _complain(str(error), error.exit_code)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "poet"
         code = _complain(f"{error.format_message()} See: {where} --help", 2)
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         code = _complain("interrupted", _INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has left; so that Python does not complain at exit either:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code or 0)
+        code = _leave_stdout(0)  # whoever read our output has left
+    except OSError as error:
+        code = _leave_stdout(_complain(f"cannot write the output: {error.strerror}", 2))
+    sys.exit(code)
+
+
+def _leave_stdout(code: int) -> int:
+    """So that Python does not try, and fail, to flush it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 @app.callback(invoke_without_command=True)
@@ -81,15 +102,15 @@ def devices(
     json: JsonFlag = False,
 ) -> None:
     """List the boards POET knows, or show one with the source of every figure."""
-    boards = [find_device(each) for each in ([name] if name else device_names())]
+    boards = [find_device(each) for each in (device_names() if name is None else [name])]
     if json:
-        _print_json(boards[0] if name else boards)
+        _print_json(boards if name is None else boards[0])
         return
     from poet.reports.tables import print_table
 
     if name:
         board = boards[0]
-        print(f"{board.name}: {board.title}\n")
+        print(f"{printable(board.name)}: {printable(board.title)}\n")
         rows = [
             [
                 field,
@@ -138,6 +159,10 @@ def plan(
         Literal["serial", "overlap", "free"] | None,
         typer.Option(help="How transfers take time. Default: as the device; instances: free."),
     ] = None,
+    params: Annotated[
+        Literal["resident", "paged"],
+        typer.Option(help="Where parameters and state start and end: in RAM, or in the store."),
+    ] = "resident",
     no_paging: Annotated[bool, typer.Option("--no-paging", help="Never page.")] = False,
     no_remat: Annotated[bool, typer.Option("--no-remat", help="Never recompute.")] = False,
     method: Annotated[
@@ -153,14 +178,14 @@ def plan(
     """Find a schedule for a problem under a RAM budget and a deadline."""
     if output is not None:
         check_writable(output, force)
-    problem = _read_problem(model)
     result = poet.plan(
-        problem,
+        model,
         device,
         ram,
         deadline,
         costs=read_json(costs, poet.Costs) if costs else None,
         transfers=transfers,
+        params=params,
         paging=not no_paging,
         recompute=not no_remat,
         method=method,
@@ -213,7 +238,8 @@ def _print_report(file: Path, checked: Plan, report: Report) -> None:
 
     if report.violation is not None:
         where = report.violation.instruction
-        at = "at the start or end" if where is None else f"at instruction {where}"
+        edge = "start" if report.violation.rule in ("ram", "store") else "end"
+        at = f"at the step's {edge}" if where is None else f"at instruction {where}"
         _complain(f"{file} is not valid {at} ({report.violation.rule}): {report.violation.message}")
     for mismatch in report.mismatches:
         _complain(
@@ -249,15 +275,6 @@ def _peak_text(checked: Plan, report: Report) -> str:
     if isinstance(instruction, poet.Compute):
         return f"at instruction {at}, {checked.graph.op_text(instruction.op)}"
     return f"at instruction {at}, {checked.graph.tensor_text(instruction.tensor)}"
-
-
-def _read_problem(model: str) -> Instance | poet.Graph:
-    if not model.endswith(".json"):
-        raise PoetError(f"{model!r} is not a .json file: give an instance or a graph")
-    data = read_bytes(model)
-    if format_of(data, model) is None:
-        return decode_instance(data, model)
-    return read_json(model, poet.Graph)
 
 
 def _console() -> "Console":

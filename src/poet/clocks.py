@@ -49,10 +49,14 @@ class ListClock:
         leaves: int,
     ) -> None:
         self._mark(at, self.resident + brings + transient)
+        peak = self.level
         self.resident += brings - leaves
         self.makespan += run.seconds
         if self.transfers_count:
             self.makespan += sum(stream.seconds for stream in (*run.reads, *run.writes))
+        if self.resident != peak:
+            self._mark(at, self.resident)
+        self.level = peak
 
     def page_out(self, at: int, i: int, slot: int, seconds: float) -> None:
         self._mark(at, self.resident)
@@ -128,7 +132,7 @@ class TimelineClock:
         for i in consumed:
             self._forget(i)
         self._change(start, at, brings + transient)
-        self._change(end, at, -transient - leaves, after=True)
+        self._change(end, at, -transient - leaves, first=end > start, after=True)
         self.issue_seconds = end
         self.makespan = max(self.makespan, end)
 

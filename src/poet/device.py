@@ -7,12 +7,14 @@ measurements.
 """
 
 from collections.abc import Iterable
-from math import isfinite
+from math import inf
 
 import msgspec
 
-from poet.graph import MAX_BYTES, Graph
+from poet.graph import MAX_BYTES, Graph, check_range
 
+MAX_AMOUNT = 1e18
+"""The most seconds or joules of one thing: far beyond any board, and sums of them stay finite."""
 PLAIN = "plain"
 """The variant every op has: all inputs and outputs in RAM."""
 
@@ -57,12 +59,9 @@ class Device(
         for field, value in self.figures.items():
             if isinstance(value, bool):
                 continue
-            positive = field.endswith("_per_second") or field == "ram_bytes"
-            if not isfinite(value) or value < 0 or (positive and value == 0):
-                least = "more than 0" if positive else "0 or more"
-                raise ValueError(f"{field} is {value}; it must be finite and {least}")
-            if field.endswith("_bytes") and value > MAX_BYTES:
-                raise ValueError(f"{field} is {value}; POET handles at most {MAX_BYTES}")
+            check_range(field, value, MAX_BYTES if field.endswith("_bytes") else inf)
+            if value == 0 and (field.endswith("_per_second") or field == "ram_bytes"):
+                raise ValueError(f"{field} is 0; it must be more than 0")
         if self.reserved_bytes >= self.ram_bytes:
             raise ValueError(
                 f"reserved_bytes is {self.reserved_bytes}, which leaves nothing of ram_bytes "
@@ -124,6 +123,9 @@ class Run(
 
     def __post_init__(self) -> None:
         _check_amounts(self)
+        for streams in (self.reads, self.writes):
+            if len({stream.tensor for stream in streams}) != len(streams):
+                raise ValueError("a variant streams one tensor twice the same way")
 
     @property
     def stream_joules(self) -> float:
@@ -162,8 +164,7 @@ class Costs(
     duplex: bool = False
 
     def __post_init__(self) -> None:
-        if not isfinite(self.idle_watts) or self.idle_watts < 0:
-            raise ValueError(f"idle_watts is {self.idle_watts}; it must be finite and 0 or more")
+        check_range("idle_watts", self.idle_watts, MAX_AMOUNT)
         for k, variants in enumerate(self.ops):
             if PLAIN not in variants:
                 raise ValueError(f"op {k} has no {PLAIN!r} variant, only {sorted(variants)}")
@@ -213,7 +214,4 @@ def _check_amounts(value: Stream | Run | Transfer) -> None:
     for field, amount in amounts:
         if not isinstance(amount, int | float) or field == "tensor":
             continue
-        if not isfinite(amount) or amount < 0:
-            raise ValueError(f"{field} is {amount}; it must be finite and 0 or more")
-        if field.endswith("bytes") and amount > MAX_BYTES:
-            raise ValueError(f"{field} is {amount}; POET handles at most {MAX_BYTES}")
+        check_range(field, amount, MAX_BYTES if field.endswith("bytes") else MAX_AMOUNT)

@@ -17,7 +17,7 @@ import msgspec
 
 from poet.device import Costs, Device
 from poet.errors import PoetError
-from poet.graph import Graph
+from poet.graph import Graph, printable
 from poet.schedule import Plan
 
 MAX_FILE_BYTES = 256 * 2**20
@@ -73,6 +73,8 @@ def decode_toml(data: bytes, kind: type[Value], path: str | Path) -> Value:
         raise PoetError(f"{path} is not valid TOML: {error}") from None
     except RecursionError:
         raise PoetError(f"{path} is nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise PoetError(f"{path} is not valid TOML: {error}") from None
 
     def decode(kind: Any) -> Any:
         return msgspec.convert(table, kind)
@@ -92,7 +94,7 @@ def _decode(decode: Callable[[Any], Any], kind: type[Value], path: str | Path) -
         value: Value = decode(kind)
         return value
     except msgspec.ValidationError as error:
-        raise PoetError(f"{path}: {_explain(str(error), decode)}") from None
+        raise PoetError(f"{path}: {_shorten(_explain(str(error), decode))}") from None
     except msgspec.DecodeError as error:
         raise PoetError(f"{path} is not valid JSON: {error}") from None
     except UnicodeDecodeError as error:
@@ -118,6 +120,11 @@ def _check_format(decode: Callable[[Any], Any], kind: type[Any], path: str | Pat
     if family == wanted.rpartition("/")[0]:
         raise PoetError(f"{path} has format version {version!r}; this POET reads {wanted!r}")
     raise PoetError(f"{path} is a {found!r} file; POET expects {wanted!r} here")
+
+
+def _shorten(text: str) -> str:
+    """Without the middle of absurdly long numbers, and without control characters."""
+    return printable(re.sub(r"(\d{20})\d{20,}", r"\1…", text))
 
 
 _PLACE = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<place>\$[^`]*)`)?$", re.DOTALL)
@@ -150,10 +157,12 @@ def _explain(message: str, decode: Callable[[Any], Any]) -> str:
 
 def check_writable(path: str | Path, force: bool) -> None:
     """Refuse, before any work is done, a target that exists (unless `force`) or is unwritable."""
-    target = Path(path)
     try:
+        target = Path(os.path.realpath(path))
         if target.is_dir():
             raise PoetError(f"cannot write {path}: it is a folder")
+        if target.exists() and not target.is_file():
+            raise PoetError(f"cannot write {path}: it is not an ordinary file")
         if target.exists() and not force:
             raise PoetError(f"{path} exists already. Choose another name, or overwrite: --force")
         if not target.parent.is_dir():
@@ -167,7 +176,7 @@ def check_writable(path: str | Path, force: bool) -> None:
 def write_json(value: msgspec.Struct, path: str | Path, force: bool = False) -> None:
     """Write a value as JSON, whole or not at all."""
     check_writable(path, force)
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays a link
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.")
         try:

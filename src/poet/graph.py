@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +26,18 @@ MAX_BYTES = 2**53 - 1
 """The largest size POET handles: the largest integer that every JSON reader keeps exact."""
 MAX_ARGUMENT_DEPTH = 32
 _TAGS = {"tensor": int, "value": int, "float": str, "dtype": str}
+
+
+def printable(name: str) -> str:
+    """A name from a file, safe to show: control characters are escaped."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode()
+
+
+def check_range(field: str, value: float, most: float = inf) -> None:
+    """Refuse a number that is negative, not finite, or more than `most`."""
+    if not (0 <= value <= most and value < inf):
+        bound = "finite and 0 or more" if most == inf else f"from 0 to {most:g}"
+        raise ValueError(f"{field} is {str(value)[:24]}; it must be {bound}")
 
 
 class Tensor(
@@ -45,8 +57,7 @@ class Tensor(
     becomes: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.nbytes <= MAX_BYTES:
-            raise ValueError(f"nbytes is {self.nbytes}; it must be from 0 to {MAX_BYTES}")
+        check_range("nbytes", self.nbytes, MAX_BYTES)
         if self.shape is not None and any(extent < 0 for extent in self.shape):
             raise ValueError(f"shape is {list(self.shape)}; extents cannot be negative")
 
@@ -168,11 +179,11 @@ class Graph(
 
     def tensor_text(self, i: int) -> str:
         """A tensor as people should see it in a message: `tensor 5 (conv1.out)`."""
-        return f"tensor {i} ({self.tensors[i].name})"
+        return f"tensor {i} ({printable(self.tensors[i].name)})"
 
     def op_text(self, k: int) -> str:
         """An op as people should see it in a message: `op 12 (conv1, backward)`."""
-        return f"op {k} ({self.ops[k].name}, {self.ops[k].phase})"
+        return f"op {k} ({printable(self.ops[k].name)}, {self.ops[k].phase})"
 
 
 def _check_ids(graph: Graph) -> None:

@@ -6,14 +6,13 @@ cost joules but no time; the files carry their seconds all the same.
 """
 
 from functools import cached_property
-from math import isfinite
 from pathlib import Path
 
 import msgspec
 
-from poet.device import PLAIN, Costs, Run, Transfer
+from poet.device import MAX_AMOUNT, PLAIN, Costs, Run, Transfer
 from poet.files import decode_json, read_bytes
-from poet.graph import MAX_BYTES, Graph, Op, Tensor
+from poet.graph import MAX_BYTES, Graph, Op, Tensor, check_range
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,10 +32,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if isinstance(value, int | float) and not (isfinite(value) and value >= 0):
-                raise ValueError(f"{field} is {value}; it must be finite and 0 or more")
-        if self.output_bytes > MAX_BYTES:
-            raise ValueError(f"output_bytes is {self.output_bytes}; the most is {MAX_BYTES}")
+            if isinstance(value, int | float):
+                check_range(field, value, MAX_BYTES if field == "output_bytes" else MAX_AMOUNT)
 
 
 class InstanceFile(
@@ -51,6 +48,8 @@ class InstanceFile(
     nodes: tuple[Node, ...]
 
     def __post_init__(self) -> None:
+        for field in ("floor_bytes", "forward_bytes", "parameter_bytes"):
+            check_range(field, getattr(self, field) or 0, MAX_BYTES)
         for i, node in enumerate(self.nodes):
             for j in node.deps:
                 if not 0 <= j < len(self.nodes):

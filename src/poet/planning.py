@@ -6,7 +6,8 @@ referee's numbers. It makes no schedule itself.
 """
 
 import time
-from typing import Literal
+from math import isfinite
+from typing import Literal, get_args
 
 import msgspec
 
@@ -14,8 +15,9 @@ from poet.baselines import METHODS
 from poet.device import Costs, Device
 from poet.devices import find_device
 from poet.errors import PoetError
-from poet.graph import Graph
-from poet.instances import Instance
+from poet.files import decode_json, format_of, read_bytes
+from poet.graph import Graph, printable
+from poet.instances import Instance, decode_instance
 from poet.planner.floor import Floor, least_joules, least_seconds, memory_floor
 from poet.quantities import parse_bytes, parse_deadline
 from poet.referee import Report, check
@@ -23,10 +25,10 @@ from poet.schedule import OPTIMAL_GAP, Budget, Effort, Plan, Solution, Transfers
 
 
 def plan(
-    problem: Instance | Graph,
+    problem: Instance | Graph | str,
     device: str | Device | None = None,
     ram: str | int | None = None,
-    deadline: str | None = None,
+    deadline: str | float | None = None,
     *,
     costs: Costs | None = None,
     transfers: Transfers | None = None,
@@ -38,13 +40,24 @@ def plan(
 ) -> Plan:
     """The least-energy schedule found for a problem under a RAM budget and a deadline.
 
-    An `Instance` carries its costs; a `Graph` needs `costs`. `ram` is bytes or a size such as `"256
-    KiB"`, by default what the board has left for tensors; without a board there is no limit.
-    `deadline` is `"20s"`, or `"1.5x"` the keep-all step. `method` asks one schedule maker alone.
+    A problem is an `Instance`, which carries its costs, a `Graph`, which needs `costs`, or the path
+    of a file with one of the two. `ram` is bytes or a size such as `"256 KiB"`, by default what the
+    board has left for tensors; without a board there is no limit. `deadline` is `"20s"`, a number
+    of seconds, or `"1.5x"` the keep-all step. `method` asks one schedule maker alone.
 
     A problem without a schedule gives a Plan too: its `status` is `infeasible` (proven) or
     `unknown` and its `reason` says why.
     """
+    if isinstance(problem, str):
+        problem = read_problem(problem)
+    if not (isfinite(time_limit) and time_limit >= 0):
+        raise PoetError(f"the time limit is {time_limit}; it must be 0 seconds or more")
+    for what, value, kinds in (
+        ("transfers", transfers, (None, *get_args(Transfers))),
+        ("params", params, ("resident", "paged")),
+    ):
+        if value not in kinds:
+            raise PoetError(f"{what} is {value!r}; it must be one of {', '.join(map(str, kinds))}")
     graph, costs = _graph_and_costs(problem, costs)
     board = find_device(device) if isinstance(device, str) else device
     start, end = places(graph, params)
@@ -59,6 +72,16 @@ def plan(
         recompute=recompute,
     )
     return solve(graph, costs, budget, Effort(time_limit_seconds=time_limit), method)
+
+
+def read_problem(path: str) -> Instance | Graph:
+    """An instance or a graph from a .json file."""
+    if not path.endswith(".json"):
+        raise PoetError(f"{path!r} is not a .json file: give an instance or a graph")
+    data = read_bytes(path)
+    if format_of(data, path) is None:
+        return decode_instance(data, path)
+    return decode_json(data, Graph, path)
 
 
 def solve(
@@ -78,7 +101,12 @@ def solve(
         return _as_plan(graph, costs, budget, floor, answer, started)
     best, reasons = no_schedule, []
     for name in [method] if method else METHODS:
-        solution = METHODS[name](graph, costs, budget, effort)
+        try:
+            solution = METHODS[name](graph, costs, budget, effort)
+        except KeyboardInterrupt:
+            if best.report is None:
+                raise
+            break  # the best so far is the answer
         report, reason = None, solution.reason
         if solution.status == "feasible":
             report = check(draft(graph, costs, budget, solution.schedule))
@@ -123,7 +151,7 @@ def _ram_bytes(ram: str | int | None, board: Device | None) -> int | None:
     return board.available_bytes if board else None
 
 
-def _deadline_seconds(deadline: str | None, costs: Costs) -> float | None:
+def _deadline_seconds(deadline: str | float | None, costs: Costs) -> float | None:
     return None if deadline is None else parse_deadline(deadline, costs.keep_all_seconds)
 
 
@@ -137,7 +165,7 @@ def _proof_of_none(costs: Costs, budget: Budget, floor: Floor) -> str:
     if budget.ram_bytes is not None and floor.nbytes > budget.ram_bytes:
         enough = f"{floor.nbytes // 1024}KiB" if floor.nbytes % 1024 == 0 else str(floor.nbytes)
         return (
-            f"{floor.cause} needs {floor.nbytes:,} bytes at once; the budget is "
+            f"{printable(floor.cause)} needs {floor.nbytes:,} bytes at once; the budget is "
             f"{budget.ram_bytes:,}. Try --ram {enough}."
         )
     least, deadline = least_seconds(costs), budget.deadline_seconds

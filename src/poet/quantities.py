@@ -16,28 +16,35 @@ _UNITS = {
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_SIZE = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([a-z]*)", re.ASCII)
+_SIZE = re.compile(
+    r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)(?:\.[0-9]+)?)\s*([a-z]*)", re.ASCII
+)
+_LONGEST = 64
 _DEADLINE = re.compile(r"([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(x|s|ms|min|h)", re.ASCII)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0}
 
 
 def parse_bytes(text: str | int, what: str = "size") -> int:
     """`'256 KiB'` → 262144. A fraction of a byte is rounded down: a budget is never exceeded."""
-    match = _SIZE.fullmatch(str(text).strip().lower())
+    match = _SIZE.fullmatch(str(text)[: _LONGEST + 1].strip().lower())
     if match is None or match[2] not in _UNITS:
         raise PoetError(
-            f"{what} {text!r} is not a size. Write bytes (300000) or a number with a unit: "
-            "500KB, 256KiB, 1.5MB, 2GiB."
+            f"{what} {str(text)[:_LONGEST]!r} is not a size. Write bytes (300000) or a number with "
+            "a unit: 500KB, 256KiB, 1.5MB, 2GiB."
         )
     nbytes = int(Fraction(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]])
     if nbytes > MAX_BYTES:
-        raise PoetError(f"{what} {text!r} is more than {MAX_BYTES:,} bytes, the most POET handles.")
+        raise PoetError(
+            f"{what} {str(text)[:_LONGEST]!r} is more than {MAX_BYTES:,} bytes, "
+            "the most POET handles."
+        )
     return nbytes
 
 
-def parse_deadline(text: str, step_seconds: float) -> float:
-    """`'1.5x'` → 1.5 × `step_seconds`; `'20s'` → 20."""
-    match = _DEADLINE.fullmatch(text.strip().lower())
+def parse_deadline(text: str | float, step_seconds: float) -> float:
+    """`'1.5x'` → 1.5 × `step_seconds`; `'20s'`, or the number 20 → 20."""
+    written = text if isinstance(text, str) else f"{text}s"
+    match = _DEADLINE.fullmatch(written.strip().lower())
     seconds = math.nan
     if match is not None:
         unit = step_seconds if match[2] == "x" else _SECONDS[match[2]]

@@ -40,6 +40,9 @@ Rule = Literal[
     "deadline",
 ]
 
+LIMITS = ("ram", "store", "deadline")
+"""Rules that do not end a replay."""
+
 TOLERANCE = 1e-9
 """How far, relatively, a claimed sum of floats may be from the replayed one."""
 
@@ -231,10 +234,13 @@ class _Replay:
     def check_ram_level(self, level: int) -> None:
         limit = self.budget.ram_bytes
         if limit is not None and level > limit:
-            self.record(
-                "ram",
-                f"{self.instruction_text()} brings RAM to {level:,} bytes; the budget is {limit:,}",
-            )
+            op = tensor = None
+            if self.now is not None:
+                instruction = self.plan.schedule[self.now]
+                op = instruction.op if isinstance(instruction, Compute) else None
+                tensor = None if isinstance(instruction, Compute) else instruction.tensor
+            text = f"{self.instruction_text()} brings RAM to {level:,} bytes"
+            self.record("ram", f"{text}; the budget is {limit:,}", op, tensor)
 
     def check_store(self, tensor: int | None) -> None:
         limit = self.budget.store_bytes
@@ -413,13 +419,18 @@ def _mismatches(plan: Plan, report: Report) -> Iterable[Mismatch]:
     """The claims that the replay, or plain arithmetic on the plan's own numbers, contradicts."""
     if not plan.schedule and plan.status in ("infeasible", "unknown"):
         return
+    if report.violation is not None and report.violation.rule not in LIMITS:
+        return  # the replay ended early: its totals say nothing of the whole
     for field, claimed, replayed in (
         ("joules", plan.joules, report.joules),
         ("seconds", plan.seconds, report.seconds),
         ("peak_bytes", plan.peak_bytes, report.peak_bytes),
         ("baseline_joules", plan.baseline_joules, plan.costs.keep_all_joules),
     ):
-        if claimed is not None and not isclose(claimed, replayed, rel_tol=TOLERANCE):
+        exact = isinstance(replayed, int)
+        if claimed is not None and not isclose(
+            claimed, replayed, rel_tol=0 if exact else TOLERANCE
+        ):
             yield Mismatch(field=field, claimed=claimed, replayed=replayed)
     if plan.floor_bytes is not None and plan.floor_bytes > report.peak_bytes and report.valid:
         yield Mismatch(field="floor_bytes", claimed=plan.floor_bytes, replayed=report.peak_bytes)
@@ -433,5 +444,5 @@ def _mismatches(plan: Plan, report: Report) -> Iterable[Mismatch]:
         yield Mismatch(field="gap", claimed=plan.gap, replayed=gap)
     if plan.status == "optimal" and (gap is None or gap > OPTIMAL_GAP * (1 + TOLERANCE)):
         yield Mismatch(field="status", claimed=plan.status, replayed="feasible")
-    if plan.status in ("infeasible", "unknown") and report.valid:
+    if plan.status == "infeasible" and report.valid:
         yield Mismatch(field="status", claimed=plan.status, replayed="feasible")

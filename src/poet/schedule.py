@@ -10,13 +10,13 @@ peak, bound) are claims; the referee decides.
 """
 
 from collections.abc import Callable
-from math import isfinite
-from typing import Literal
+from math import inf
+from typing import Literal, get_args
 
 import msgspec
 
 from poet.device import PLAIN, Costs
-from poet.graph import MAX_BYTES, Graph
+from poet.graph import MAX_BYTES, Graph, check_range, printable
 from poet.quantities import amount_text, bytes_text
 
 Transfers = Literal["serial", "overlap", "free"]
@@ -95,11 +95,18 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         for field in ("ram_bytes", "store_bytes"):
             nbytes = getattr(self, field)
-            if nbytes is not None and not 0 <= nbytes <= MAX_BYTES:
-                raise ValueError(f"{field} is {nbytes}; it must be from 0 to {MAX_BYTES}")
-        deadline = self.deadline_seconds
-        if deadline is not None and not (isfinite(deadline) and deadline >= 0):
-            raise ValueError(f"deadline_seconds is {deadline}; it must be finite and 0 or more")
+            if nbytes is not None:
+                check_range(field, nbytes, MAX_BYTES)
+        if self.deadline_seconds is not None:
+            check_range("deadline_seconds", self.deadline_seconds)
+        for field, kind, values in (
+            ("transfers", Transfers, [self.transfers]),
+            ("start", Start, self.start.values()),
+            ("end", End, self.end.values()),
+        ):
+            for value in values:
+                if value not in get_args(kind):
+                    raise ValueError(f"{field} is {value!r}; it must be one of {get_args(kind)}")
 
     def check_belongs(self, graph: Graph) -> None:
         """Refuse a budget that does not say where this graph's tensors start, or names others."""
@@ -175,14 +182,27 @@ class Plan(
     costs: Costs
 
     def __post_init__(self) -> None:
+        for field in _NUMBERS:
+            value = getattr(self, field)
+            if value is not None and field != "gap":
+                check_range(field, value, MAX_BYTES if field.endswith("_bytes") else inf)
+        if self.bound_joules is not None and self.bound_source is None:
+            raise ValueError("bound_joules is given without bound_source")
         self.costs.check_belongs(self.graph)
         self.budget.check_belongs(self.graph)
         _check_instructions(self)
 
     def __str__(self) -> str:
+        """A table for people."""
         rows = summary(self)
         width = max(len(label) for label, _ in rows)
         return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+
+
+_NUMBERS = (
+    "joules", "seconds", "peak_bytes", "bound_joules", "gap", "baseline_joules", "floor_bytes",
+    "solve_seconds", "first_seconds",
+)  # fmt: skip
 
 
 def draft(graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> Plan:
@@ -192,7 +212,7 @@ def draft(graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> Pla
 
 def summary(plan: Plan) -> list[tuple[str, str]]:
     """The plan for people: labels and texts, in reading order."""
-    budget, rows = plan.budget, [("graph", plan.graph.name), ("status", plan.status)]
+    budget, rows = plan.budget, [("graph", printable(plan.graph.name)), ("status", plan.status)]
     if plan.reason:
         rows.append(("reason", plan.reason))
     if plan.joules is not None:

@@ -3,8 +3,8 @@
 It shares no code with `poet.referee`: plain dicts, no incremental sums, and RAM found by looking at
 every moment and adding up whatever is held then. Slow, short, easy to read against the rules.
 
-Order at one instant, under overlap: what a finished transfer held is released first; then things
-happen in the list's order.
+Order at one instant, under overlap: what a finished transfer or op held is released first; then
+things happen in the list's order.
 """
 
 from dataclasses import dataclass, field
@@ -66,6 +66,13 @@ def simple_replay(plan: Plan) -> Result:
         if result.violation is None:
             result.violation = (at, rule, op, tensor)
 
+    def blame(at: int | None) -> None:
+        step = None if at is None else plan.schedule[at]
+        if isinstance(step, Compute):
+            found(at, "ram", step.op)
+        else:
+            found(at, "ram", None, None if step is None else step.tensor)
+
     def state_rule(
         ok: bool, at: int | None, rule: str, op: int | None = None, tensor: int | None = None
     ) -> None:
@@ -81,7 +88,7 @@ def simple_replay(plan: Plan) -> Result:
     def check_ram_in_list(at: int | None, instant: Instant) -> None:
         level = sum(h.nbytes for h in result.held if h.since <= instant < h.until)
         if not overlap and budget.ram_bytes is not None and level > budget.ram_bytes:
-            found(at, "ram")
+            blame(at)
 
     def into_store(at: int | None, i: int) -> None:
         store[slot(i)] = i
@@ -141,7 +148,8 @@ def simple_replay(plan: Plan) -> Result:
                     out_time = sum(s.seconds for s in run.writes)
                     moving = max(in_time, out_time) if costs.duplex else in_time + out_time
                     clock = t + max(run.seconds, moving)
-                    begin, end = (t, 3 * at), (clock, 3 * at + 1)
+                    begin = (t, 3 * at)
+                    end = (clock, -1) if clock > t else (clock, 3 * at + 1)
                     if reads:
                         use_link("in", clock)
                     if writes:
@@ -240,7 +248,7 @@ def simple_replay(plan: Plan) -> Result:
         result.peak_bytes = max(result.peak_bytes, level)
         if overlap and budget.ram_bytes is not None and level > budget.ram_bytes:
             newest = [h.by for h in result.held if h.since == instant]
-            found(newest[0] if newest else None, "ram")
+            blame(newest[0] if newest else None)
     result.seconds = makespan
     result.joules += costs.idle_watts * makespan
     deadline = budget.deadline_seconds

@@ -253,3 +253,38 @@ def test_replays_a_hundred_thousand_instructions() -> None:
     assert report.valid
     assert (report.page_ins, report.page_outs) == (33_333, 33_333)
     assert report.seconds == 30.0 + 33_333 * 8.0
+
+
+def test_a_finished_op_releases_its_workspace_before_a_page_in_that_starts_at_that_instant() -> (
+    None
+):
+    graph = Graph(
+        name="tie",
+        tensors=tuple(Tensor(name=f"t{i}", nbytes=n) for i, n in enumerate((100, 50, 1, 1))),
+        ops=(
+            Op(name="a", outputs=(0,)),
+            Op(name="b", outputs=(1,)),
+            Op(name="c", outputs=(2,)),
+            Op(name="d", inputs=(0,), outputs=(3,)),
+        ),
+    )
+    seconds, workspace = (1.0, 1.0, 3.0, 1.0), (0, 0, 1000, 0)
+    costs = Costs(
+        graph=graph.fingerprint,
+        device="test",
+        ops=tuple(
+            {"plain": Run(seconds=s, joules=0, workspace_bytes=w)}
+            for s, w in zip(seconds, workspace, strict=True)
+        ),
+        tensors=tuple(
+            Transfer(in_seconds=4.0, in_joules=0, out_seconds=s, out_joules=0)
+            for s in (1.0, 3.0, 1.0, 1.0)
+        ),
+    )
+    schedule: Schedule = (
+        *(Compute(0), PageOut(0), Compute(1), Free(0), PageOut(1), PageIn(0)),
+        *(Compute(2), Free(1), Compute(3)),
+    )
+    report = check(draft(graph, costs, Budget(transfers="overlap"), schedule))
+    # op c runs from 2 to 5 beside the page-out of t1; the page-in of t0 starts at 5
+    assert (report.valid, report.peak_bytes) == (True, 50 + 1 + 1000)

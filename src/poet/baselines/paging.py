@@ -9,7 +9,9 @@ repeated with less and less RAM until the referee accepts one.
 Not optimal, and not meant to be: a start and a yardstick.
 """
 
+import heapq
 import time
+from math import inf
 
 import msgspec
 
@@ -34,32 +36,39 @@ _SHARES = 16
 
 
 def paging(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:
-    solution = page_through(graph, costs, budget)
-    if budget.transfers != "overlap" or budget.ram_bytes is None:
+    if not budget.paging:
+        return Solution(status="unknown", reason="the budget forbids paging")
+    deadline = time.monotonic() + effort.time_limit_seconds
+    solution = page_through(graph, costs, budget, deadline)
+    if budget.transfers != "overlap" or budget.ram_bytes is None or solution.status != "feasible":
         return solution
-    started = time.monotonic()
     floor = memory_floor(graph, costs, budget).nbytes
     for share in range(_SHARES + 1):
         ram_bytes = budget.ram_bytes - (budget.ram_bytes - floor) * share // _SHARES
         less = msgspec.structs.replace(budget, ram_bytes=ram_bytes)
-        solution = page_through(graph, costs, less)
+        solution = page_through(graph, costs, less, deadline)
         if solution.status == "feasible":
             report = check(draft(graph, costs, budget, solution.schedule))
             if report.valid:
                 return solution
-        if time.monotonic() - started > effort.time_limit_seconds:
-            break
+        if time.monotonic() > deadline:
+            return solution
     return Solution(
         status="unknown",
         reason="page-outs that run beside the next op hold more RAM than the budget has",
     )
 
 
-def page_through(graph: Graph, costs: Costs, budget: Budget) -> Solution:
-    """One walk through the graph under `budget.ram_bytes`, transfers taken as serial."""
+def page_through(graph: Graph, costs: Costs, budget: Budget, deadline: float = inf) -> Solution:
+    """One walk through the graph under `budget.ram_bytes`, transfers taken as serial.
+
+    Gives up when the monotonic clock passes `deadline`.
+    """
     try:
         walk = _Walk(graph, costs, budget)
         for k in range(len(graph.ops)):
+            if time.monotonic() > deadline:
+                raise _NoRoom(f"no time left after {k} of {len(graph.ops)} ops")
             walk.run(k)
         walk.settle()
     except _NoRoom as stuck:
@@ -83,6 +92,10 @@ class _Walk:
         self.slots = set(self.stored)
         self.uses = [list(reversed(readers)) for readers in graph.readers]  # next use last
         self.consumed: set[int] = set()
+        # The farthest next use on top; an entry is stale when the tensor has left or was used.
+        self.farthest: list[tuple[int, int, int]] = []
+        for i in self.in_ram:
+            self.rank(i)
         self.check_store("the state at the start")
 
     def next_use(self, i: int) -> int:
@@ -92,6 +105,9 @@ class _Walk:
         if i in self.budget.end and i not in self.consumed:
             return len(self.graph.ops)
         return NEVER
+
+    def rank(self, i: int) -> None:
+        heapq.heappush(self.farthest, (-self.next_use(i), -self.nbytes[i], -i))
 
     def run(self, k: int) -> None:
         op, (variant, run) = self.graph.ops[k], self.choose(k)
@@ -122,8 +138,11 @@ class _Walk:
         for i in streamed_out:
             self.put_in_store(i)
         for i in (*op.inputs, *op.outputs):
-            if i in self.in_ram and self.next_use(i) == NEVER:
-                self.free(i)
+            if i in self.in_ram:
+                if self.next_use(i) == NEVER:
+                    self.free(i)
+                else:
+                    self.rank(i)
 
     def choose(self, k: int) -> tuple[str, Run]:
         """The cheapest variant that fits by itself; the plain one where none does."""
@@ -151,16 +170,24 @@ class _Walk:
 
     def make_room(self, more: int, protected: set[int], for_whom: str) -> None:
         limit = self.budget.ram_bytes
+        spared = []
         while limit is not None and self.resident + more > limit:
-            movable = [i for i in self.in_ram if i not in protected and self.nbytes[i]]
-            if not movable:
+            if not self.farthest:
                 raise _NoRoom(
                     f"{for_whom} needs {self.resident + more:,} bytes; the budget is {limit:,}"
                 )
-            victim = max(movable, key=lambda i: (self.next_use(i), self.nbytes[i], i))
+            entry = heapq.heappop(self.farthest)
+            victim = -entry[2]
+            if victim not in self.in_ram or -entry[0] != self.next_use(victim):
+                continue
+            if victim in protected or not self.nbytes[victim]:
+                spared.append(entry)
+                continue
             if self.next_use(victim) != NEVER and victim not in self.stored:
                 self.page_out(victim)
             self.free(victim)
+        for entry in spared:
+            heapq.heappush(self.farthest, entry)
 
     def page_out(self, i: int) -> None:
         self.schedule.append(PageOut(i))
@@ -187,6 +214,7 @@ class _Walk:
         self.schedule.append(PageIn(i))
         self.in_ram.add(i)
         self.resident += self.nbytes[i]
+        self.rank(i)
 
     def free(self, i: int) -> None:
         self.schedule.append(Free(i))
