@@ -8,6 +8,9 @@ failed, 130 interrupted with nothing.
 import io
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +26,7 @@ from poet.files import check_writable, read_json, write_json
 from poet.graph import printable
 from poet.quantities import amount_text, bytes_text
 from poet.referee import Report, check
-from poet.schedule import Plan, Status, summary
+from poet.schedule import OPTIMAL_GAP, Plan, Progress, Status, summary
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +42,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on
 
 _PLAN_EXIT: dict[Status, int] = {"optimal": 0, "feasible": 0, "infeasible": 3, "unknown": 4}
 _PLAN_FIELDS = (
-    "status", "joules", "seconds", "peak_bytes", "bound_joules", "bound_source", "gap",
+    "status", "minimize", "joules", "seconds", "peak_bytes", "bound_joules", "bound_source", "gap",
     "solve_seconds", "first_seconds", "baseline_joules", "floor_bytes", "solver", "reason",
 )  # fmt: skip
 _CHECK_FAILED = 5
@@ -75,6 +78,12 @@ def main() -> None:
         code = _leave_stdout(0)  # whoever read our output has left
     except OSError as error:
         code = _leave_stdout(_complain(f"cannot write the output: {error.strerror}", 2))
+    if threading.active_count() > 1:
+        # A worker is deep inside a solver that cannot be called off; its library would abort the
+        # process when Python takes it down at exit.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -147,7 +156,8 @@ def plan(
         str | None, typer.Option(help="A board (see: poet devices) or your own .toml.")
     ] = None,
     ram: Annotated[
-        str | None, typer.Option(help="RAM budget: 300000, 500KB, 256KiB. Default: the board's.")
+        str | None,
+        typer.Option(help="RAM budget: 300000, 500KB, 256KiB, or min. Default: the board's."),
     ] = None,
     deadline: Annotated[
         str | None, typer.Option(help="20s, or 1.5x the unconstrained step. Default: none.")
@@ -165,10 +175,25 @@ def plan(
     ] = "resident",
     no_paging: Annotated[bool, typer.Option("--no-paging", help="Never page.")] = False,
     no_remat: Annotated[bool, typer.Option("--no-remat", help="Never recompute.")] = False,
+    minimize: Annotated[
+        Literal["joules", "seconds", "bytes"], typer.Option(help="What to make small.")
+    ] = "joules",
     method: Annotated[
         str | None, typer.Option(help=f"Ask one maker alone: {', '.join(METHODS)}.")
     ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds to plan.", min=0.0)] = 60.0,
+    gap: Annotated[
+        float, typer.Option(help="Stop when the gap is at most this share.", min=0.0)
+    ] = OPTIMAL_GAP,
+    threads: Annotated[int | None, typer.Option(help="Default: all cores.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Of the search.", min=0)] = 0,
+    work_limit: Annotated[
+        int | None,
+        typer.Option(help="Rounds of work, counted instead of timed: repeats for a seed.", min=0),
+    ] = None,
+    solver: Annotated[Literal["highs", "gurobi"], typer.Option(help="Of linear programs.")] = (
+        "highs"
+    ),
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the plan here (.json).")
     ] = None,
@@ -178,28 +203,37 @@ def plan(
     """Find a schedule for a problem under a RAM budget and a deadline."""
     if output is not None:
         check_writable(output, force)
-    result = poet.plan(
-        model,
-        device,
-        ram,
-        deadline,
-        costs=read_json(costs, poet.Costs) if costs else None,
-        transfers=transfers,
-        params=params,
-        paging=not no_paging,
-        recompute=not no_remat,
-        method=method,
-        time_limit=time_limit,
-    )
+    with _live_line() as progress:
+        result = poet.plan(
+            model,
+            device,
+            ram,
+            deadline,
+            costs=read_json(costs, poet.Costs) if costs else None,
+            transfers=transfers,
+            params=params,
+            paging=not no_paging,
+            recompute=not no_remat,
+            minimize=minimize,
+            method=method,
+            time_limit=time_limit,
+            gap=gap,
+            threads=threads,
+            seed=seed,
+            work_limit=work_limit,
+            solver=solver,
+            progress=progress,
+        )
     code = _PLAN_EXIT[result.status]
     if output is not None and code == 0:
         write_json(result, output, force)
     if json:
         _print_json({field: getattr(result, field) for field in _PLAN_FIELDS})
     elif code == 0:
+        from poet.reports.explain import explanation
         from poet.reports.tables import print_table
 
-        rows = summary(result)
+        rows = [*summary(result), *explanation(result, check(result))]
         if output is not None:
             rows.append(("written to", str(output)))
         print_table(_console(), [("", "left"), ("", "left")], rows)
@@ -231,6 +265,30 @@ def check_command(
     else:
         _print_report(file, checked, report)
     raise typer.Exit(0 if report.valid and report.claims_match else _CHECK_FAILED)
+
+
+@contextmanager
+def _live_line() -> Iterator[Callable[[Progress], None] | None]:
+    """A line on a terminal's stderr that says how far the planner has come."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("planning …") as status:
+
+        def show(progress: Progress) -> None:
+            text = f"planning {progress.seconds:.0f} s: no schedule yet"
+            if progress.joules:
+                gap = max(0.0, 1 - progress.bound_joules / progress.joules)
+                text = (
+                    f"planning {progress.seconds:.0f} s: {amount_text(progress.joules, 'J')}, "
+                    f"at least {amount_text(progress.bound_joules, 'J')}, gap {gap:.2%} "
+                    "(Ctrl-C: the best so far)"
+                )
+            status.update(text)
+
+        yield show
 
 
 def _print_report(file: Path, checked: Plan, report: Report) -> None:

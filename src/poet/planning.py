@@ -5,7 +5,9 @@ makers; has every schedule replayed; and returns the best valid one as a Plan wh
 referee's numbers. It makes no schedule itself.
 """
 
+import os
 import time
+from collections.abc import Callable
 from math import isfinite
 from typing import Literal, get_args
 
@@ -21,7 +23,24 @@ from poet.instances import Instance, decode_instance
 from poet.planner.floor import Floor, least_joules, least_seconds, memory_floor
 from poet.quantities import parse_bytes, parse_deadline
 from poet.referee import Report, check
-from poet.schedule import OPTIMAL_GAP, Budget, Effort, Plan, Solution, Transfers, draft, places
+from poet.schedule import (
+    OPTIMAL_GAP,
+    BoundSource,
+    Budget,
+    Effort,
+    Goal,
+    Maker,
+    Plan,
+    Progress,
+    Schedule,
+    Solution,
+    Transfers,
+    draft,
+    places,
+)
+
+PLANNER = "poet"
+"""The planner's name among the methods."""
 
 
 def plan(
@@ -35,15 +54,24 @@ def plan(
     params: Literal["resident", "paged"] = "resident",
     paging: bool = True,
     recompute: bool = True,
+    minimize: Goal = "joules",
     method: str | None = None,
     time_limit: float = 60.0,
+    gap: float = OPTIMAL_GAP,
+    threads: int | None = None,
+    seed: int = 0,
+    work_limit: int | None = None,
+    solver: str = "highs",
+    progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """The least-energy schedule found for a problem under a RAM budget and a deadline.
 
     A problem is an `Instance`, which carries its costs, a `Graph`, which needs `costs`, or the path
     of a file with one of the two. `ram` is bytes or a size such as `"256 KiB"`, by default what the
     board has left for tensors; without a board there is no limit. `deadline` is `"20s"`, a number
-    of seconds, or `"1.5x"` the keep-all step. `method` asks one schedule maker alone.
+    of seconds, or `"1.5x"` the keep-all step. `ram="min"` asks for the smallest RAM that a schedule
+    was found for, and then for the least energy there. `method` asks one schedule maker alone.
+    `work_limit` counts work instead of seconds, so that an answer repeats for a `seed`.
 
     A problem without a schedule gives a Plan too: its `status` is `infeasible` (proven) or
     `unknown` and its `reason` says why.
@@ -55,6 +83,7 @@ def plan(
     for what, value, kinds in (
         ("transfers", transfers, (None, *get_args(Transfers))),
         ("params", params, ("resident", "paged")),
+        ("minimize", minimize, get_args(Goal)),
     ):
         if value not in kinds:
             raise PoetError(f"{what} is {value!r}; it must be one of {', '.join(map(str, kinds))}")
@@ -62,7 +91,7 @@ def plan(
     board = find_device(device) if isinstance(device, str) else device
     start, end = places(graph, params)
     budget = Budget(
-        ram_bytes=_ram_bytes(ram, board),
+        ram_bytes=_ram_bytes(None if ram == "min" else ram, board),
         store_bytes=board.store_bytes if board else None,
         deadline_seconds=_deadline_seconds(deadline, costs),
         transfers=transfers or _usual_transfers(problem, board),
@@ -71,7 +100,18 @@ def plan(
         paging=paging,
         recompute=recompute,
     )
-    return solve(graph, costs, budget, Effort(time_limit_seconds=time_limit), method)
+    effort = Effort(
+        time_limit_seconds=time_limit,
+        relative_gap=gap,
+        threads=threads or len(os.sched_getaffinity(0)),
+        seed=seed,
+        work_limit=work_limit,
+        solver=solver,
+        progress=progress,
+    )
+    if ram == "min":
+        budget = _smallest(graph, costs, budget, effort)
+    return solve(graph, costs, budget, effort, method, minimize)
 
 
 def read_problem(path: str) -> Instance | Graph:
@@ -85,50 +125,127 @@ def read_problem(path: str) -> Instance | Graph:
 
 
 def solve(
-    graph: Graph, costs: Costs, budget: Budget, effort: Effort, method: str | None = None
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    effort: Effort,
+    method: str | None = None,
+    minimize: Goal = "joules",
 ) -> Plan:
-    """The same, with every value given. Asks all makers, or the one named."""
-    if method is not None and method not in METHODS:
-        raise PoetError(f"there is no method {method!r}. There are {', '.join(METHODS)}.")
+    """The same, with every value given. The planner answers, or the method named alone."""
+    if method is not None and method not in (PLANNER, *METHODS):
+        known = ", ".join((PLANNER, *METHODS))
+        raise PoetError(f"there is no method {method!r}. There are {known}.")
     started = time.monotonic()
     floor = memory_floor(graph, costs, budget)
-    no_schedule = _Answer(solution=Solution(status="unknown"), solver="", seconds=0.0)
-    impossible = _proof_of_none(costs, budget, floor)
+    impossible = _proof_of_none(graph, costs, budget, floor)
     if impossible:
-        answer = msgspec.structs.replace(
-            no_schedule, solution=Solution(status="infeasible", reason=impossible)
-        )
-        return _as_plan(graph, costs, budget, floor, answer, started)
-    best, reasons = no_schedule, []
-    for name in [method] if method else METHODS:
-        try:
-            solution = METHODS[name](graph, costs, budget, effort)
-        except KeyboardInterrupt:
-            if best.report is None:
-                raise
-            break  # the best so far is the answer
-        report, reason = None, solution.reason
-        if solution.status == "feasible":
-            report = check(draft(graph, costs, budget, solution.schedule))
-            reason = report.violation.message if report.violation else ""
-        if report is None or not report.valid:
-            reasons.append(f"{name}: {reason}")
-        elif best.report is None or report.joules < best.report.joules:
-            seconds = time.monotonic() - started
-            best = _Answer(solution=solution, solver=name, seconds=seconds, report=report)
-    if best.report is None:
+        answer = _Answer(solution=Solution(status="infeasible", reason=impossible), solver="")
+        return _as_plan(graph, costs, budget, floor, answer, started, minimize)
+    best = _Answer(solution=Solution(status="unknown"), solver="")
+    reasons, starts = [], []
+    for name in METHODS if method in (None, PLANNER) else [method]:
+        solution, report = _ask(METHODS[name], graph, costs, budget, effort)
+        if report is None or report.violation is not None:
+            why = report.violation.message if report and report.violation else solution.reason
+            reasons.append(f"{name}: {why}")
+            continue
+        starts.append(solution.schedule)
+        if best.report is None or report.joules < best.report.joules:
+            timed = msgspec.structs.replace(solution, first_seconds=time.monotonic() - started)
+            best = _Answer(solution=timed, solver=name, report=report)
+    if method in (None, PLANNER):
+        best = _planned(graph, costs, budget, effort, best, started, minimize)
+        if best.report is None and best.solution.status != "infeasible":
+            reasons.append(f"{PLANNER}: {best.solution.reason}")
+    if best.report is None and best.solution.status != "infeasible":
         nothing = Solution(status="unknown", reason="; ".join(reasons))
-        best = msgspec.structs.replace(no_schedule, solution=nothing)
-    return _as_plan(graph, costs, budget, floor, best, started)
+        best = _Answer(solution=nothing, solver="")
+    return _as_plan(graph, costs, budget, floor, best, started, minimize)
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The best solution so far, who made it, when, and what the referee said."""
+    """The best solution so far, who made it, and what the referee said."""
 
     solution: Solution
     solver: str
-    seconds: float
     report: Report | None = None
+
+
+def _ask(
+    maker: Maker, graph: Graph, costs: Costs, budget: Budget, effort: Effort
+) -> tuple[Solution, Report | None]:
+    solution = maker(graph, costs, budget, effort)
+    if solution.status != "feasible":
+        return solution, None
+    return solution, check(draft(graph, costs, budget, solution.schedule))
+
+
+def _planned(
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    effort: Effort,
+    start: _Answer,
+    started: float,
+    minimize: Goal,
+) -> _Answer:
+    """What the planner makes of it, starting from the best of the simple makers."""
+    from poet.planner.goals import fewest_bytes, seconds_as_joules
+    from poet.planner.search import search  # numpy, scipy and a solver: not for `poet --help`
+
+    spent = time.monotonic() - started
+    left = msgspec.structs.replace(
+        effort, time_limit_seconds=max(0.0, effort.time_limit_seconds - spent)
+    )
+    starts = (start.solution.schedule,) if start.report else ()
+    if minimize == "bytes":
+        schedule = fewest_bytes(graph, costs, budget, left, _quick(graph, costs, left))
+        found = schedule or (starts[0] if starts else None)
+        unknown = Solution(status="unknown", reason="no schedule was found")
+        solution = Solution(status="feasible", schedule=found) if found else unknown
+    else:
+        prices = seconds_as_joules(costs, budget) if minimize == "seconds" else costs
+        solution = search(graph, prices, budget, left, starts)
+    if solution.status != "feasible":
+        return _Answer(solution=solution, solver="")
+    report = check(draft(graph, costs, budget, solution.schedule))
+    if report.violation is not None:
+        raise AssertionError(f"the planner returned a wrong schedule: {report.violation}")
+    first = start.solution.first_seconds
+    if first is None and solution.first_seconds is not None:
+        first = spent + solution.first_seconds
+    timed = msgspec.structs.replace(solution, first_seconds=first)
+    untouched = start.report is not None and solution.schedule == start.solution.schedule
+    solver = start.solver if untouched else f"{PLANNER} ({effort.solver})"
+    return _Answer(solution=timed, solver=solver, report=report)
+
+
+def _quick(graph: Graph, costs: Costs, effort: Effort) -> Callable[[Budget], Schedule | None]:
+    """A fast way to any schedule within a budget: paging, then a second of search."""
+    from poet.planner.search import search
+
+    brief = msgspec.structs.replace(effort, time_limit_seconds=1.0, relative_gap=1.0, progress=None)
+
+    def quick(budget: Budget) -> Schedule | None:
+        simple, report = _ask(METHODS["paging"], graph, costs, budget, brief)
+        if report is not None and report.valid:
+            return simple.schedule
+        return search(graph, costs, budget, brief).schedule or None
+
+    return quick
+
+
+def _smallest(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Budget:
+    """The budget with the smallest RAM that a schedule was found for."""
+    from poet.planner.goals import fewest_bytes
+
+    half = msgspec.structs.replace(effort, time_limit_seconds=effort.time_limit_seconds / 2)
+    schedule = fewest_bytes(graph, costs, budget, half, _quick(graph, costs, half))
+    if schedule is None:
+        return budget
+    peak = check(draft(graph, costs, budget, schedule)).peak_bytes
+    return msgspec.structs.replace(budget, ram_bytes=peak)
 
 
 def _graph_and_costs(problem: Instance | Graph, costs: Costs | None) -> tuple[Graph, Costs]:
@@ -161,7 +278,13 @@ def _usual_transfers(problem: Instance | Graph, board: Device | None) -> Transfe
     return "overlap" if board and board.overlap else "serial"
 
 
-def _proof_of_none(costs: Costs, budget: Budget, floor: Floor) -> str:
+def _proof_of_none(graph: Graph, costs: Costs, budget: Budget, floor: Floor) -> str:
+    stored = sum(graph.tensors[i].nbytes for i, place in budget.start.items() if place != "ram")
+    if budget.store_bytes is not None and stored > budget.store_bytes:
+        return (
+            f"{stored:,} bytes are in the store when the step starts; it has "
+            f"{budget.store_bytes:,}."
+        )
     if budget.ram_bytes is not None and floor.nbytes > budget.ram_bytes:
         enough = f"{floor.nbytes // 1024}KiB" if floor.nbytes % 1024 == 0 else str(floor.nbytes)
         return (
@@ -178,26 +301,53 @@ def _proof_of_none(costs: Costs, budget: Budget, floor: Floor) -> str:
 
 
 def _as_plan(
-    graph: Graph, costs: Costs, budget: Budget, floor: Floor, answer: _Answer, started: float
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    floor: Floor,
+    answer: _Answer,
+    started: float,
+    minimize: Goal,
 ) -> Plan:
     report, solution = answer.report, answer.solution
-    status, gap, bound = solution.status, None, None
+    status, gap = solution.status, None
+    bounds: dict[Goal, float | None] = {"joules": None, "seconds": None, "bytes": None}
+    source: BoundSource | None = None
     if report is not None:
-        bound = max(least_joules(costs), solution.bound_joules or 0.0)
-        gap = max(0.0, (report.joules - bound) / report.joules) if report.joules else 0.0
+        simple: dict[Goal, float] = {
+            "joules": least_joules(costs),
+            "seconds": least_seconds(costs),
+            "bytes": floor.nbytes,
+        }
+        reached: dict[Goal, float] = {
+            "joules": report.joules,
+            "seconds": report.seconds,
+            "bytes": report.peak_bytes,
+        }
+        bound, source = simple[minimize], "certified"
+        if solution.bound_joules is not None and solution.bound_joules > bound:
+            bound, source = solution.bound_joules, solution.bound_source
+        value = reached[minimize]
+        bounds[minimize] = bound = min(bound, value)
+        gap = (value - bound) / value if value else 0.0
         status = "optimal" if gap <= OPTIMAL_GAP else "feasible"
+    smallest = bounds["bytes"]
     return Plan(
         status=status,
+        minimize=minimize,
         joules=report.joules if report else None,
         seconds=report.seconds if report else None,
         peak_bytes=report.peak_bytes if report else None,
-        bound_joules=bound,
-        bound_source="certified" if bound is not None else None,
+        bound_joules=bounds["joules"],
+        bound_seconds=bounds["seconds"],
+        bound_bytes=None if smallest is None else int(smallest),
+        bound_source=source,
         gap=gap,
         baseline_joules=costs.keep_all_joules,
         floor_bytes=floor.nbytes,
         solve_seconds=time.monotonic() - started,
-        first_seconds=answer.seconds if report else None,
+        first_seconds=solution.first_seconds if report else None,
+        prices=solution.prices if minimize == "joules" else None,
         solver=answer.solver,
         reason=solution.reason,
         budget=budget,

@@ -434,12 +434,12 @@ def _mismatches(plan: Plan, report: Report) -> Iterable[Mismatch]:
             yield Mismatch(field=field, claimed=claimed, replayed=replayed)
     if plan.floor_bytes is not None and plan.floor_bytes > report.peak_bytes and report.valid:
         yield Mismatch(field="floor_bytes", claimed=plan.floor_bytes, replayed=report.peak_bytes)
-    if plan.bound_joules is None:
-        gap = None
-    else:
-        gap = (report.joules - plan.bound_joules) / report.joules if report.joules else 0.0
+    reached = {"joules": report.joules, "seconds": report.seconds, "bytes": report.peak_bytes}
+    value, gap = reached[plan.minimize], None
+    if plan.bound is not None:
+        gap = (value - plan.bound) / value if value else 0.0
         if gap < -TOLERANCE:
-            yield Mismatch(field="bound_joules", claimed=plan.bound_joules, replayed=report.joules)
+            yield Mismatch(field=f"bound_{plan.minimize}", claimed=plan.bound, replayed=value)
     if plan.gap is not None and (gap is None or not isclose(plan.gap, gap, abs_tol=TOLERANCE)):
         yield Mismatch(field="gap", claimed=plan.gap, replayed=gap)
     if plan.status == "optimal" and (gap is None or gap > OPTIMAL_GAP * (1 + TOLERANCE)):

@@ -24,6 +24,7 @@ Start = Literal["ram", "store", "both"]
 End = Literal["ram", "store", "both", "either"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 BoundSource = Literal["certified", "solver"]
+Goal = Literal["joules", "seconds", "bytes"]
 
 OPTIMAL_GAP = 1e-4
 
@@ -123,10 +124,27 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"start does not say where {graph.tensor_text(min(missing))} is")
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a schedule maker has come."""
+
+    seconds: float
+    joules: float | None
+    bound_joules: float
+
+
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how hard a schedule maker may try."""
+    """How long and how hard a schedule maker may try.
+
+    With a `work_limit` work is counted instead of timed, and the answer repeats for a seed.
+    """
 
     time_limit_seconds: float = 60.0
+    relative_gap: float = OPTIMAL_GAP
+    threads: int = 1
+    seed: int = 0
+    work_limit: int | None = None
+    solver: str = "highs"
+    progress: Callable[[Progress], None] | None = None
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +159,15 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     bound_joules: float | None = None
     bound_source: BoundSource | None = None
+    first_seconds: float | None = None
+    prices: "Prices | None" = None
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a little more would save, by the dual values of the relaxation behind the bound."""
+
+    joules_per_byte: float
+    joules_per_second: float
 
 
 Maker = Callable[[Graph, Costs, Budget, Effort], Solution]
@@ -158,22 +185,26 @@ class Plan(
 ):
     """A schedule with all that is needed to replay it, and what is claimed of it.
 
-    `gap` is (joules - bound_joules) / joules; `baseline_joules` the energy of the step with all
-    kept in RAM; `floor_bytes` a size below which no schedule exists; `solver` whatever made the
-    schedule.
+    `minimize` is what was asked for, and `gap` how far it is from its bound, as a share of it:
+    (joules - bound_joules) / joules. `baseline_joules` is the energy of the step with all kept in
+    RAM, `floor_bytes` a size below which no schedule exists, `solver` whatever made the schedule.
     """
 
     status: Status
+    minimize: Goal = "joules"
     joules: float | None = None
     seconds: float | None = None
     peak_bytes: int | None = None
     bound_joules: float | None = None
+    bound_seconds: float | None = None
+    bound_bytes: int | None = None
     bound_source: BoundSource | None = None
     gap: float | None = None
     baseline_joules: float | None = None
     floor_bytes: int | None = None
     solve_seconds: float | None = None
     first_seconds: float | None = None
+    prices: Prices | None = None
     solver: str = ""
     reason: str = ""
     budget: Budget
@@ -186,11 +217,17 @@ class Plan(
             value = getattr(self, field)
             if value is not None and field != "gap":
                 check_range(field, value, MAX_BYTES if field.endswith("_bytes") else inf)
-        if self.bound_joules is not None and self.bound_source is None:
-            raise ValueError("bound_joules is given without bound_source")
+        if self.bound is not None and self.bound_source is None:
+            raise ValueError(f"bound_{self.minimize} is given without bound_source")
         self.costs.check_belongs(self.graph)
         self.budget.check_belongs(self.graph)
         _check_instructions(self)
+
+    @property
+    def bound(self) -> float | None:
+        """The bound on what is minimised."""
+        bound: float | None = getattr(self, f"bound_{self.minimize}")
+        return bound
 
     def __str__(self) -> str:
         """A table for people."""
@@ -200,8 +237,8 @@ class Plan(
 
 
 _NUMBERS = (
-    "joules", "seconds", "peak_bytes", "bound_joules", "gap", "baseline_joules", "floor_bytes",
-    "solve_seconds", "first_seconds",
+    "joules", "seconds", "peak_bytes", "bound_joules", "bound_seconds", "bound_bytes", "gap",
+    "baseline_joules", "floor_bytes", "solve_seconds", "first_seconds",
 )  # fmt: skip
 
 
@@ -220,8 +257,11 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
         if plan.baseline_joules:
             text += f" ({plan.joules / plan.baseline_joules:.2%} of keep-all)"
         rows.append(("energy", text))
-    if plan.bound_joules is not None and plan.gap is not None:
-        text = f"{amount_text(plan.bound_joules, 'J')} ({plan.bound_source}), gap {plan.gap:.2%}"
+    if plan.bound is not None and plan.gap is not None:
+        least = bytes_text(int(plan.bound))
+        if plan.minimize != "bytes":
+            least = amount_text(plan.bound, plan.minimize[0].upper().replace("S", "s"))
+        text = f"{least} ({plan.bound_source}), gap {plan.gap:.2%}"
         rows.append(("least possible", text))
     if plan.seconds is not None:
         text = f"{amount_text(plan.seconds, 's')} ({budget.transfers} transfers"

@@ -1,0 +1,108 @@
+"""The incumbent: the best schedule and the best bound so far, shared by all who work on a problem.
+
+Every schedule is replayed by the referee before it counts. Workers ask `finished` and leave when
+the gap asked for is reached, the time is over, or somebody called `stop`.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from poet.device import Costs
+from poet.graph import Graph
+from poet.planner.staged import Staged, from_schedule, to_schedule
+from poet.referee import check
+from poet.schedule import BoundSource, Budget, Effort, Prices, Progress, Schedule, draft
+
+
+@dataclass(frozen=True)
+class Best:
+    """A schedule that the referee accepted."""
+
+    schedule: Schedule
+    joules: float
+    staged: Staged | None
+
+
+class Incumbent:
+    def __init__(self, graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> None:
+        self.graph, self.costs, self.budget, self.effort = graph, costs, budget, effort
+        self.keep_all_joules = costs.keep_all_joules or 1.0
+        self.started = time.monotonic()
+        self.best: Best | None = None
+        self.first_seconds: float | None = None
+        self.bound_joules = 0.0
+        self.bound_source: BoundSource = "certified"
+        self.prices: Prices | None = None
+        self.last_rejection = ""
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def offer(self, schedule: Schedule | None) -> bool:
+        """Have a schedule replayed; true if it is valid and better than what was known."""
+        if schedule is None:
+            return False
+        better = self._replay(schedule)
+        staged = from_schedule(self.graph, self.costs, schedule)
+        if staged is not None:
+            tidy = to_schedule(self.graph, self.costs, self.budget, staged)
+            if tidy != schedule:
+                better |= self._replay(tidy)
+        return better
+
+    def offer_staged(self, staged: Staged | None) -> bool:
+        if staged is None:
+            return False
+        return self._replay(to_schedule(self.graph, self.costs, self.budget, staged))
+
+    def _replay(self, schedule: Schedule) -> bool:
+        report = check(draft(self.graph, self.costs, self.budget, schedule))
+        if report.violation is not None:
+            self.last_rejection = report.violation.message
+            return False
+        with self._lock:
+            if self.best is not None and report.joules >= self.best.joules * (1 - 1e-12):
+                return False
+            staged = from_schedule(self.graph, self.costs, schedule)
+            self.best = Best(schedule, report.joules, staged)
+            if self.first_seconds is None:
+                self.first_seconds = self.elapsed
+        self.tell()
+        return True
+
+    def raise_bound(self, joules: float, source: BoundSource) -> None:
+        """A certified bound is preferred to a solver's word that is not higher."""
+        with self._lock:
+            if joules > self.bound_joules:
+                self.bound_joules, self.bound_source = joules, source
+        self.tell()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def remaining(self) -> float:
+        return self.effort.time_limit_seconds - self.elapsed
+
+    @property
+    def gap(self) -> float:
+        if self.best is None:
+            return 1.0
+        if not self.best.joules:
+            return 0.0
+        return max(0.0, 1.0 - self.bound_joules / self.best.joules)
+
+    @property
+    def finished(self) -> bool:
+        return self._stopped.is_set() or self.remaining <= 0 or self.gap <= self.effort.relative_gap
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def tell(self) -> None:
+        if self.effort.progress is not None:
+            joules = self.best.joules if self.best else None
+            self.effort.progress(
+                Progress(seconds=self.elapsed, joules=joules, bound_joules=self.bound_joules)
+            )

@@ -1,0 +1,239 @@
+"""The planner: a schedule within seconds, then better ones and rising bounds until time is up.
+
+Workers share one incumbent. One of them raises the bound whenever that is worth its time; the
+others, and it too when the bound has settled, improve the schedule: annealing from several seeds
+first, then windows of the exact model around the best, with annealing again where windows find
+nothing. With a `work_limit` everything is counted in moves and windows instead of seconds, on one
+worker, so that the same question has the same answer.
+"""
+
+import itertools
+import threading
+import time
+
+from poet.device import Costs
+from poet.graph import Graph
+from poet.planner.anneal import Annealer
+from poet.planner.backends import find_backend
+from poet.planner.bounds import Bounds
+from poet.planner.floor import least_joules
+from poet.planner.incumbent import Incumbent
+from poet.planner.windows import Windows
+from poet.schedule import Budget, Effort, Schedule, Solution
+
+FIRST_ANNEAL_SECONDS = 0.5
+ANNEAL_SECONDS = 3.0
+WINDOW_SECONDS = 4.0
+MOVES = 200_000
+WHOLE_WINDOWS = (4, 8, 16, 32)
+WHOLE_SHARE = 0.15
+
+
+def search(
+    graph: Graph, costs: Costs, budget: Budget, effort: Effort, starts: tuple[Schedule, ...] = ()
+) -> Solution:
+    """The best schedule found, never worse than the best of `starts`, and a bound."""
+    incumbent = Incumbent(graph, costs, budget, effort)
+    incumbent.raise_bound(least_joules(costs), "certified")
+    for start in starts:
+        incumbent.offer(start)
+    if not incumbent.finished:
+        team = _Team(incumbent)
+        try:
+            team.work()
+        except KeyboardInterrupt:
+            incumbent.stop()
+            if incumbent.best is None:
+                raise
+        finally:
+            team.leave()
+    best = incumbent.best
+    if best is not None:
+        return Solution(
+            status="feasible",
+            schedule=best.schedule,
+            bound_joules=min(incumbent.bound_joules, best.joules),
+            bound_source=incumbent.bound_source,
+            first_seconds=incumbent.first_seconds,
+            prices=incumbent.prices,
+        )
+    reason = incumbent.last_rejection or "no schedule was found in the time given"
+    return Solution(status="unknown", reason=reason)
+
+
+class _Team:
+    """The workers on one problem."""
+
+    def __init__(self, incumbent: Incumbent) -> None:
+        self.incumbent = incumbent
+        effort = incumbent.effort
+        self.backend = find_backend(effort.solver)
+        self.bounds = Bounds(incumbent, self.backend)
+        self.bounding = threading.Lock()
+        self.seeds = itertools.count(effort.seed)
+        self.annealers: list[Annealer] = []
+        self.whole_claimed = False
+        self.errors: list[BaseException] = []
+        self.threads: list[threading.Thread] = []
+
+    def work(self) -> None:
+        if self.incumbent.effort.work_limit is not None:
+            self._counted(self.incumbent.effort.work_limit)
+            return
+        for number in range(self.incumbent.effort.threads):
+            thread = threading.Thread(target=self._guarded, args=(number,), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+        while any(thread.is_alive() for thread in self.threads):
+            if self.incumbent.finished:
+                break
+            time.sleep(0.02)
+
+    def leave(self) -> None:
+        """Call everyone off; whoever is deep inside a solver is not waited for."""
+        self.incumbent.stop()
+        for annealer in self.annealers:
+            annealer.stop()
+        patience = time.monotonic() + 0.3
+        for thread in self.threads:
+            thread.join(max(0.0, patience - time.monotonic()))
+        if self.errors:
+            raise self.errors[0]
+
+    def claim_whole(self) -> bool:
+        """One worker is enough to try the whole model."""
+        claimed, self.whole_claimed = self.whole_claimed, True
+        return not claimed
+
+    def _guarded(self, number: int) -> None:
+        try:
+            self._worker(number)
+        except BaseException as error:
+            self.errors.append(error)
+            self.incumbent.stop()
+
+    def _worker(self, number: int) -> None:
+        incumbent = self.incumbent
+        improve = _Improver(self, next(self.seeds))
+        if number == 0:
+            improve.start()
+        gains = {"bound": 1.0, "improve": 1.0}
+        turn = 0
+        while not incumbent.finished:
+            turn += 1
+            what = "bound" if self._bound_is_due(number, turn, gains) else "improve"
+            if what == "bound" and not self.bounding.acquire(blocking=False):
+                what = "improve"
+            before, started = self._standing(what), time.monotonic()
+            if what == "bound":
+                try:
+                    self.bounds.step()
+                finally:
+                    self.bounding.release()
+            else:
+                improve.step()
+            rate = abs(self._standing(what) - before) / max(1e-3, time.monotonic() - started)
+            gains[what] = 0.6 * gains[what] + 0.4 * rate
+
+    def _standing(self, what: str) -> float:
+        """The side of the gap that this work moves, as a share of the joules."""
+        best = self.incumbent.best
+        if best is None or not best.joules:
+            return 1.0
+        moved = self.incumbent.bound_joules if what == "bound" else best.joules
+        return moved / self.incumbent.keep_all_joules
+
+    def _bound_is_due(self, number: int, turn: int, gains: dict[str, float]) -> bool:
+        """Climbing first, by the last worker; then whatever narrows the gap faster."""
+        if self.bounds.done or self.incumbent.best is None:
+            return False
+        alone = self.incumbent.effort.threads == 1
+        if not alone and number < self.incumbent.effort.threads - 1:
+            return False
+        if self.bounds.climbing:
+            expected = self.bounds.spent_seconds + self.bounds.last_seconds
+            return not alone or expected < 0.4 * self.incumbent.elapsed
+        return turn % 3 == 0 or gains["bound"] > gains["improve"]
+
+    def _counted(self, work_limit: int) -> None:
+        improve = _Improver(self, next(self.seeds), counted=True)
+        improve.start()
+        while not self.bounds.done and not self.incumbent.finished:
+            self.bounds.step()
+        for _ in range(work_limit):
+            if self.incumbent.finished:
+                return
+            improve.step()
+
+
+class _Improver:
+    """One worker's way to better schedules."""
+
+    def __init__(self, team: _Team, seed: int, counted: bool = False) -> None:
+        self.team, self.incumbent, self.counted = team, team.incumbent, counted
+        inc = self.incumbent
+        try:
+            self.annealer: Annealer | None = Annealer(inc.graph, inc.costs, inc.budget)
+            team.annealers.append(self.annealer)
+        except RuntimeError:  # no compiler: windows alone must do
+            self.annealer = None
+        self.small = len(inc.graph.ops) <= 250
+        self.windows = Windows(
+            inc.graph, inc.costs, inc.budget, team.backend, seed, 30 if self.small else 12
+        )
+        self.wholes = list(WHOLE_WINDOWS) if self.small and team.claim_whole() else []
+        self.rounds = 0
+        self.idle_windows = 0
+        self.own: Schedule | None = None
+
+    def start(self) -> None:
+        if self.annealer is not None:
+            self.incumbent.offer(self.annealer.greedy())
+
+    def step(self) -> None:
+        """One round: annealing while it is young or windows are stuck, else a window."""
+        inc = self.incumbent
+        young = inc.elapsed < min(0.3 * inc.effort.time_limit_seconds, 12.0)
+        if self.counted:
+            young = self.rounds < 4
+        self.rounds += 1
+        best = inc.best
+        if self.wholes and self.rounds > 2 and best is not None:
+            self._whole(self.wholes.pop(0))
+        elif self.annealer is not None and (young or self.idle_windows >= 6 or best is None):
+            self.idle_windows = 0
+            self._anneal(young)
+        elif best is not None and best.staged is not None:
+            seconds = min(WINDOW_SECONDS, inc.remaining)
+            found = self.windows.improve(best.staged, seconds)
+            self.idle_windows = 0 if inc.offer_staged(found) else self.idle_windows + 1
+        elif self.annealer is None:
+            time.sleep(0.05)
+        else:
+            self._anneal(young)
+
+    def _whole(self, window: int) -> None:
+        """All stages at once, with few recomputations: quick where there is room."""
+        inc = self.incumbent
+        assert inc.best is not None
+        seconds = min(WHOLE_SHARE * inc.effort.time_limit_seconds, inc.remaining)
+        found, proven = self.windows.whole(inc.best.staged, window, seconds)
+        inc.offer_staged(found)
+        if not proven:
+            self.wholes.clear()
+
+    def _anneal(self, young: bool) -> None:
+        inc, annealer = self.incumbent, self.annealer
+        assert annealer is not None
+        seconds = FIRST_ANNEAL_SECONDS if self.rounds == 1 else ANNEAL_SECONDS
+        seconds = max(0.05, min(seconds, inc.remaining))
+        start: Schedule | None = inc.best.schedule if inc.best else None
+        if young and self.rounds % 2 == 0:
+            start = None
+        found = annealer.run(
+            start,
+            seconds=1e9 if self.counted else seconds,
+            moves=MOVES if self.counted else None,
+            seed=next(self.team.seeds),
+        )
+        inc.offer(found)

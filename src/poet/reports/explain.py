@@ -1,0 +1,69 @@
+"""Explanations: what a plan does with the tensors, and what a little more would save."""
+
+from poet.quantities import amount_text, bytes_text
+from poet.referee import Report
+from poet.schedule import Compute, PageIn, PageOut, Plan
+
+
+def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
+    """Rows for people: kept, recomputed, paged; the peak; what more RAM or time is worth."""
+    graph, costs = plan.graph, plan.costs
+    first = [True] * len(graph.ops)
+    again: list[int] = []
+    moved: list[int] = []
+    for step in plan.schedule:
+        if isinstance(step, Compute):
+            if not first[step.op]:
+                again.append(step.op)
+            first[step.op] = False
+        elif isinstance(step, PageIn | PageOut):
+            moved.append(step.tensor)
+    remade = {i for k in again for i in graph.ops[k].outputs}
+    paged = set(moved)
+    kept = [i for i in range(len(graph.tensors)) if i not in remade and i not in paged]
+    again_joules = sum(min(run.joules for run in costs.ops[k].values()) for k in again)
+    rows = [
+        ("kept", f"{len(kept):,} tensors, {_bytes_of(plan, kept)}"),
+        (
+            "recomputed",
+            f"{len(again):,} runs of {len(set(again)):,} ops, {_bytes_of(plan, remade)}, "
+            f"{amount_text(again_joules, 'J')}",
+        ),
+        (
+            "paged",
+            f"{len(paged):,} tensors, {_bytes_of(plan, paged)}; "
+            f"{report.page_outs:,} out and {report.page_ins:,} in, "
+            f"{amount_text(report.transfer_joules, 'J')}",
+        ),
+        ("peak at", _peak_text(plan, report)),
+    ]
+    if plan.prices is not None and plan.joules:
+        for what, saved in (
+            ("1 % more RAM", plan.prices.joules_per_byte * (plan.budget.ram_bytes or 0)),
+            ("1 % more time", plan.prices.joules_per_second * (plan.budget.deadline_seconds or 0)),
+        ):
+            if saved:
+                share = _share(saved / 100 / plan.joules)
+                rows.append((what, f"would save about {share} (duals of the relaxation)"))
+    return rows
+
+
+def _share(share: float) -> str:
+    return "nothing" if share < 5e-5 else f"{min(share, 1.0):.2%}"
+
+
+def _bytes_of(plan: Plan, tensors: "set[int] | list[int]") -> str:
+    return bytes_text(sum(plan.graph.tensors[i].nbytes for i in tensors))
+
+
+def _peak_text(plan: Plan, report: Report) -> str:
+    at = report.peak_instruction
+    if at is None:
+        return "the start"
+    step = plan.schedule[at]
+    where = (
+        plan.graph.op_text(step.op)
+        if isinstance(step, Compute)
+        else plan.graph.tensor_text(step.tensor)
+    )
+    return f"instruction {at}, {where}"

@@ -1,0 +1,247 @@
+"""The planner as a whole: valid at once, better with time, never worse than the simple makers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+import poet
+from poet import Budget, Costs, Graph
+from poet.baselines import METHODS
+from poet.planner import native
+from poet.planner.floor import memory_floor
+from poet.planner.search import search
+from poet.planning import solve
+from poet.schedule import Effort, Progress, draft
+from tests.conftest import INSTANCES, ROOT, Poet
+from tests.unit.brute_force import best_joules
+from tests.unit.paper_model import paper_joules
+from tests.unit.random_problems import random_budget, random_costs, random_graph
+
+BRIEF = Effort(time_limit_seconds=1.0, threads=2)
+
+
+def random_problem(seed: int) -> tuple[Graph, Costs, Budget]:
+    rng = Random(seed)
+    graph = random_graph(rng, ops=rng.randint(3, 7))
+    costs, budget = random_costs(rng, graph), random_budget(rng, graph)
+    floor = memory_floor(graph, costs, budget).nbytes
+    return (
+        graph,
+        costs,
+        msgspec.structs.replace(
+            budget,
+            ram_bytes=floor + rng.choice((0, 7, 100)),
+            transfers=rng.choice(("serial", "free")),
+        ),
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_small_problems_are_solved_to_the_proven_optimum(seed: int) -> None:
+    graph, costs, budget = random_problem(seed)
+    best = best_joules(graph, costs, budget, end_loads=True)
+    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=3.0))
+    if best is None:
+        assert plan.status in ("unknown", "infeasible") or plan.joules is not None
+        return
+    assert plan.joules == pytest.approx(best, rel=1.1e-4, abs=1e-6), seed
+    assert plan.bound_joules is not None
+    assert plan.bound_joules <= best * (1 + 1e-9) + 1e-9
+    report = poet.check(plan)
+    assert report.valid
+    assert report.claims_match, report.mismatches
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_never_worse_than_the_simple_makers(seed: int) -> None:
+    graph, costs, budget = random_problem(1000 + seed)
+    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=0.3))
+    for maker in METHODS.values():
+        solution = maker(graph, costs, budget, BRIEF)
+        if solution.status == "feasible":
+            report = poet.check(draft(graph, costs, budget, solution.schedule))
+            if report.valid:
+                assert plan.joules is not None
+                assert plan.joules <= report.joules * (1 + 1e-12)
+
+
+def chain_instance(seed: int, ops: int) -> tuple[Graph, Costs]:
+    """Forward and backward of a random network, as the paper's model can take it."""
+    rng = Random(seed)
+    half = ops // 2
+    deps = [[k - 1] if k else [] for k in range(ops)]
+    for k in range(half + 1, ops):
+        deps[k].append(ops - 1 - k)
+    for _ in range(2):
+        a, b = sorted(rng.sample(range(half), 2))
+        if a not in deps[b]:
+            deps[b].append(a)
+    tensors = tuple(poet.Tensor(name=f"t{k}", nbytes=rng.randint(1, 9) * 10) for k in range(ops))
+    graph = Graph(
+        name="chain",
+        tensors=tensors,
+        ops=tuple(
+            poet.Op(name=f"op{k}", inputs=tuple(d), outputs=(k,)) for k, d in enumerate(deps)
+        ),
+    )
+    costs = Costs(
+        graph=graph.fingerprint,
+        device="test",
+        ops=tuple({"plain": poet.Run(seconds=1.0, joules=rng.uniform(0.5, 4))} for _ in range(ops)),
+        tensors=tuple(
+            poet.Transfer(
+                in_seconds=0.1,
+                in_joules=rng.uniform(0.2, 3),
+                out_seconds=0.1,
+                out_joules=rng.uniform(0.2, 3),
+            )
+            for _ in range(ops)
+        ),
+    )
+    return graph, costs
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_never_above_the_papers_own_model(seed: int) -> None:
+    graph, costs = chain_instance(seed, ops=12)
+    budget = Budget(transfers="free")
+    floor = memory_floor(graph, costs, budget).nbytes
+    budget = msgspec.structs.replace(budget, ram_bytes=floor + 20)
+    theirs = paper_joules(graph, costs, floor + 20)
+    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=4.0))
+    assert plan.joules is not None
+    assert theirs is None or plan.joules <= theirs * (1 + 1.1e-4)
+
+
+def test_a_real_instance_gets_close_in_seconds() -> None:
+    """Far weaker than the benchmark's bars, but a planner that has lost its way fails it."""
+    problem = poet.read_instance(INSTANCES / "resnet18_cifar-m4.json")
+    seen: list[Progress] = []
+    plan = poet.plan(problem, ram=500_000, deadline="1.5x", time_limit=6, progress=seen.append)
+    assert plan.status in ("feasible", "optimal")
+    assert plan.gap is not None
+    assert plan.gap < 0.03
+    assert plan.bound_source == "certified"
+    assert plan.first_seconds is not None
+    assert plan.prices is not None
+    assert plan.prices.joules_per_byte > 0
+    bounds = [progress.bound_joules for progress in seen]
+    joules = [progress.joules for progress in seen if progress.joules is not None]
+    assert bounds == sorted(bounds)
+    assert joules == sorted(joules, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["bert_captured-m4", "mobilenetv2_captured-m4"])
+def test_large_graphs_get_a_schedule_and_a_bound(name: str) -> None:
+    problem = poet.read_instance(INSTANCES / f"{name}.json")
+    floor = memory_floor(problem.graph, problem.costs, Budget()).nbytes
+    plan = poet.plan(problem, ram=floor * 5 // 4, time_limit=8)
+    assert plan.gap is not None
+    assert plan.gap < 0.10
+    assert poet.check(plan).valid
+
+
+def test_work_limits_repeat() -> None:
+    problem = poet.read_instance(INSTANCES / "linear-a72.json")
+    plans = [
+        poet.plan(problem, ram=3500, work_limit=3, seed=7, threads=1, gap=0.0, time_limit=60)
+        for _ in range(2)
+    ]
+    assert plans[0].schedule == plans[1].schedule
+    assert plans[0].bound_joules == plans[1].bound_joules
+
+
+def test_time_limits_are_kept() -> None:
+    problem = poet.read_instance(INSTANCES / "bert-m4.json")
+    started = time.monotonic()
+    poet.plan(problem, ram=60_000_000, time_limit=4)
+    assert time.monotonic() - started < 6.0
+
+
+def test_without_a_compiler_windows_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "load", lambda: None)
+    problem = poet.read_instance(INSTANCES / "linear-m4.json")
+    paging = poet.plan(problem, ram=4000, method="paging")
+    plan = poet.plan(problem, ram=4000, time_limit=3)
+    assert plan.joules is not None
+    assert paging.joules is not None
+    assert plan.joules < paging.joules
+
+
+@pytest.mark.parametrize("goal", ["seconds", "bytes"])
+def test_other_goals(goal: poet.schedule.Goal) -> None:
+    problem = poet.read_instance(INSTANCES / "linear-m4.json")
+    plan = poet.plan(problem, ram=5000, transfers="serial", minimize=goal, time_limit=3)
+    energy = poet.plan(problem, ram=5000, transfers="serial", time_limit=3)
+    reached = {"seconds": plan.seconds, "bytes": plan.peak_bytes}[goal]
+    other = {"seconds": energy.seconds, "bytes": energy.peak_bytes}[goal]
+    assert reached is not None
+    assert other is not None
+    assert reached <= other * (1 + 1e-9)
+    assert plan.bound is not None
+    assert plan.bound <= reached
+    assert poet.check(plan).claims_match
+
+
+def test_the_smallest_ram() -> None:
+    problem = poet.read_instance(INSTANCES / "linear-m4.json")
+    plan = poet.plan(problem, ram="min", time_limit=3)
+    assert plan.peak_bytes == plan.floor_bytes == 3256
+
+
+def test_overlapped_transfers_are_planned_and_refereed() -> None:
+    problem = poet.read_instance(INSTANCES / "linear-a72.json")
+    keep_all = poet.plan(problem).peak_bytes
+    assert keep_all is not None
+    plan = poet.plan(problem, ram=keep_all * 3 // 4, transfers="overlap", time_limit=3)
+    assert plan.status in ("feasible", "optimal")
+    assert poet.check(plan).valid
+
+
+def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    command = [sys.executable, "-m", "poet", "plan", str(INSTANCES / "bert-m4.json")]
+    process = subprocess.Popen(
+        [*command, "--ram", "60MB", "--time-limit", "60", "-o", str(target)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    time.sleep(5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert "made by" in out
+    assert poet.check(poet.read_json(target, poet.Plan)).claims_match
+
+
+def test_an_unknown_solver_is_an_error(poet_command: Poet) -> None:
+    outcome = poet_command("plan", INSTANCES / "linear-m4.json", "--ram=4000", "--solver=gurobi")
+    assert outcome.code in (0, 2)
+    if outcome.code == 2:
+        assert "gurobipy" in outcome.err
+
+
+def test_progress_says_nothing_without_a_terminal(poet_command: Poet) -> None:
+    outcome = poet_command("plan", INSTANCES / "linear-m4.json", "--ram=4000", "--time-limit=1")
+    assert (outcome.code, outcome.err) == (0, "")
+    for label in ("kept", "recomputed", "paged", "peak at", "1 % more RAM"):
+        assert any(line.startswith(label) for line in outcome.out.splitlines())
+
+
+def test_search_stops_as_soon_as_the_gap_is_reached() -> None:
+    problem = poet.read_instance(INSTANCES / "vgg16-m4.json")
+    started = time.monotonic()
+    effort = Effort(time_limit_seconds=60, relative_gap=0.05, threads=os.cpu_count() or 1)
+    budget = Budget(ram_bytes=60_000_000, transfers="free")
+    solution = search(problem.graph, problem.costs, budget, effort)
+    assert solution.status == "feasible"
+    assert time.monotonic() - started < 30
