@@ -7,12 +7,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench setup clean
+.PHONY: demo test check bench setup clean compiler
 .DEFAULT_GOAL := demo
 
-demo: .venv/poet.stamp
+demo: .venv/poet.stamp compiler
 	@mkdir -p build
-	$(BIN)/poet plan instances/resnet18_cifar-m4.json --ram 500KB --deadline 1.5x -o build/demo.json --force
+	$(BIN)/poet plan instances/resnet18_cifar-m4.json --ram 500KB --deadline 1.5x --time-limit 20 -o build/demo.json --force
 	$(BIN)/poet check build/demo.json
 
 test: check
@@ -27,7 +27,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-setup: .venv/dev.stamp
+setup: .venv/dev.stamp compiler
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET and the tools to work on it into .venv ..."
@@ -38,6 +38,11 @@ setup: .venv/dev.stamp
 	@echo "installing POET into .venv ..."
 	@$(INSTALL) -e .
 	@touch $@
+
+compiler:
+	@command -v cc >/dev/null || command -v gcc >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update && apt-get install -y gcc libc6-dev; } \
+	  || echo "no C compiler found: POET will plan without its fast search"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

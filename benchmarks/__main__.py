@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import referee
+from benchmarks import planner, referee
 
-REGISTRY: dict[str, Callable[[], None]] = {"referee": referee.main}
+REGISTRY: dict[str, Callable[[], None]] = {"referee": referee.main, **planner.BENCHMARKS}
 
 
 def main(names: list[str]) -> int:

@@ -159,7 +159,8 @@ def solve(
         if best.report is None and best.solution.status != "infeasible":
             reasons.append(f"{PLANNER}: {best.solution.reason}")
     if best.report is None and best.solution.status != "infeasible":
-        nothing = Solution(status="unknown", reason="; ".join(reasons))
+        hint = "Try more --ram, a later --deadline or more --time-limit."
+        nothing = Solution(status="unknown", reason=f"{'; '.join(reasons)}. {hint}")
         best = _Answer(solution=nothing, solver="")
     return _as_plan(graph, costs, budget, floor, best, started, minimize)
 

@@ -36,6 +36,11 @@ def steady(text: str) -> str:
     return re.sub(r"(made by .*, )\d+\.\d\d s", r"\1… s", text).strip()
 
 
+def masked(text: str) -> str:
+    """Without numbers: what the planner reaches in seconds of a shared machine is not compared."""
+    return re.sub(r"\d[\d,.]*( [mµn]?J| [KM]iB)?", "#", text)
+
+
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
     """A folder with the instances in it, as a person in the repository would see them."""
@@ -58,7 +63,10 @@ def test_commands_print_what_the_page_says(text: str, workplace: Path) -> None:
             check=False,
         )
         printed = re.sub(r"^make\[\d\]: .*\n", "", done.stdout, flags=re.MULTILINE)
-        assert steady(printed) == steady(output), command
+        found, told = steady(printed), steady(output)
+        if command == "make demo":
+            found, told = masked(found), masked(told)
+        assert found == told, command
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=i) for i, t in blocks("python")])

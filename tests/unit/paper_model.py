@@ -67,11 +67,18 @@ class _Rows:
             total[column] = total.get(column, 0.0) + factor
         self.highs.addRow(least, most, len(total), list(total), list(total.values()))
 
-    def minimum(self) -> float | None:
+    def minimum(self, seconds: float | None) -> float | None:
+        if seconds is not None:
+            self.highs.setOptionValue("time_limit", seconds)
         self.highs.run()
         status = self.highs.getModelStatus()
+        info = self.highs.getInfo()
         if status == self.infeasible:
             return None
+        if seconds is not None:
+            return (
+                float(info.objective_function_value) if info.primal_solution_status == 2 else None
+            )
         if status != self.optimal:
             raise RuntimeError(f"HiGHS ended with {status}")
         return float(self.highs.getInfo().objective_function_value)
@@ -84,8 +91,12 @@ def paper_joules(
     deadline_seconds: float | None = None,
     *,
     as_released: bool = False,
+    time_limit_seconds: float | None = None,
 ) -> float | None:
-    """The least joules in the paper's model; None if it has no schedule."""
+    """The least joules in the paper's model; None if it has no schedule.
+
+    With a time limit, the best found by then, or None if none was.
+    """
     _check_plain(graph, costs)
     ops, rows = range(len(graph.ops)), _Rows()
     runs = [variants[PLAIN] for variants in costs.ops]
@@ -131,7 +142,7 @@ def paper_joules(
     if deadline_seconds is not None:
         seconds = [(compute[t][i], runs[i].seconds) for t in ops for i in ops if i <= t]
         rows.row(-inf, seconds, deadline_seconds)
-    return rows.minimum()
+    return rows.minimum(time_limit_seconds)
 
 
 def _free(

@@ -245,3 +245,10 @@ def test_search_stops_as_soon_as_the_gap_is_reached() -> None:
     solution = search(problem.graph, problem.costs, budget, effort)
     assert solution.status == "feasible"
     assert time.monotonic() - started < 30
+
+
+def test_ram_and_deadline_that_cannot_both_be_met_are_proven_so() -> None:
+    problem = poet.read_instance(INSTANCES / "linear-m4.json")
+    plan = poet.plan(problem, ram=3300, deadline="1.0001x", paging=False, time_limit=10)
+    assert plan.status == "infeasible"
+    assert "certified" in plan.reason

@@ -15,7 +15,7 @@ import numpy as np
 
 from poet.planner.backends import Backend, Limits
 from poet.planner.branching import Tree
-from poet.planner.certificate import reduced_costs, safe_bound
+from poet.planner.certificate import ray_bound, reduced_costs, safe_bound
 from poet.planner.incumbent import Incumbent
 from poet.planner.matrix import Floats
 from poet.planner.model import Model, build_model
@@ -25,6 +25,7 @@ WINDOWS = (4, 8, 16, 32, 64, 128, 256)
 QUICK_SECONDS = 0.4
 """A program solved within this is small enough to branch on."""
 STEP_SECONDS = 0.5
+STEP_NODES = 20
 EXACT_OPS = 60
 HELPS = 0.01
 """A larger window that takes less than this share off the gap ends the climb."""
@@ -38,7 +39,8 @@ class Bounds:
         self.best_unit: int | None = None
         self.cuts = fullest_stages(incumbent)
         self.best = 0.0
-        self.quick_window: int | None = WINDOWS[0]
+        self.counted = incumbent.effort.work_limit is not None
+        self.quick_window: int | None = WINDOWS[1] if self.counted else WINDOWS[0]
         self.steps = self._climb()
         self.spent_seconds = 0.0
         self.last_seconds = 0.0
@@ -76,7 +78,7 @@ class Bounds:
             yield from self._branch(None, self.best_unit or units[0])
 
     def _branch(self, window: int | None, unit: int) -> Iterator[None]:
-        """Grow a tree until it is done; a step is about half a second of it."""
+        """Grow a tree until it is done; a step is about half a second of it, or some nodes."""
         inc = self.incumbent
         model = build_model(
             inc.graph,
@@ -89,14 +91,15 @@ class Bounds:
         )
         tree = Tree(model, self.backend, inc.effort.seed)
         scale = model.blocks.scale
-        pause = time.monotonic() + STEP_SECONDS
+        pause, nodes = time.monotonic() + STEP_SECONDS, 0
         while not tree.done and not inc.finished:
             cutoff = np.inf
             if inc.best is not None:
                 cutoff = inc.best.joules * scale * (1 - inc.effort.relative_gap / 2)
             tree.step(cutoff, inc.remaining)
             inc.raise_bound(tree.bound / scale, "certified")
-            if time.monotonic() > pause:
+            nodes += 1
+            if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
                 yield
                 pause = time.monotonic() + STEP_SECONDS
         yield
@@ -116,8 +119,10 @@ class Bounds:
         answer = self.backend.solve_linear(
             model.program, Limits(seconds=inc.remaining, seed=inc.effort.seed)
         )
-        if time.monotonic() - started < QUICK_SECONDS:
+        if not self.counted and time.monotonic() - started < QUICK_SECONDS:
             self.quick_window = window
+        if answer.outcome == "infeasible" and inc.best is None:
+            self._prove_infeasible(model)
         if answer.duals is None:
             return
         joules = safe_bound(model.program, answer.duals) / model.blocks.scale
@@ -125,6 +130,18 @@ class Bounds:
             self.best, self.best_unit = joules, unit
             inc.raise_bound(joules, "certified")
             inc.prices = _prices(model, answer.duals)
+
+    def _prove_infeasible(self, model: Model) -> None:
+        """Certified: along a dual ray the bound passes what any point of the box could cost."""
+        inc, program = self.incumbent, model.program
+        session = self.backend.session(program, Limits(seconds=inc.remaining, seed=inc.effort.seed))
+        answer = session.solve(program.low, program.high, inc.remaining)
+        if answer.ray is None or answer.duals is None:
+            return
+        most = float(np.maximum(program.cost * program.low, program.cost * program.high).sum())
+        if ray_bound(program, answer.duals, answer.ray) > most + 1.0:
+            inc.proven_infeasible = True
+            inc.stop()
 
 
 def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:

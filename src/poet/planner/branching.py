@@ -16,11 +16,11 @@ import itertools
 import numpy as np
 
 from poet.planner.backends import Answer, Backend, Limits
-from poet.planner.certificate import safe_bound
+from poet.planner.certificate import ray_bound, safe_bound
 from poet.planner.matrix import Floats
 from poet.planner.model import Model
 
-CANDIDATES = 8
+CANDIDATES = 16
 WHOLE = 1e-6
 
 
@@ -83,12 +83,9 @@ class Tree:
         answer = self.session.solve(low, high, seconds)
         if answer.duals is None:
             return answer, -np.inf
-        certified = safe_bound(self.program, answer.duals, low, high)
         if answer.ray is not None:
-            for stretch in (1.0, 10.0, 1e2, 1e3, 1e4, -1.0, -10.0, -1e2, -1e3, -1e4):
-                along = answer.duals + stretch * answer.ray
-                certified = max(certified, safe_bound(self.program, along, low, high))
-        return answer, certified
+            return answer, ray_bound(self.program, answer.duals, answer.ray, low, high)
+        return answer, safe_bound(self.program, answer.duals, low, high)
 
     def _fractional(self, values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         distance = np.abs(values - np.round(values))

@@ -32,6 +32,18 @@ def safe_bound(
     return float(terms.sum() - error)
 
 
+def ray_bound(
+    program: Program,
+    duals: Floats,
+    ray: Floats,
+    low: Floats | None = None,
+    high: Floats | None = None,
+) -> float:
+    """The best bound along a dual ray: for an infeasible program it grows without end."""
+    stretches = [sign * 10.0**power for sign in (1.0, -1.0) for power in range(7)]
+    return max(safe_bound(program, duals + s * ray, low, high) for s in (0.0, *stretches))
+
+
 def reduced_costs(program: Program, y: Floats) -> tuple[Floats, Floats]:
     """c − Aᵀy, and how far rounding may have moved each."""
     transposed = program.matrix.T

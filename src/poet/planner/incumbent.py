@@ -34,6 +34,7 @@ class Incumbent:
         self.bound_joules = 0.0
         self.bound_source: BoundSource = "certified"
         self.prices: Prices | None = None
+        self.proven_infeasible = False
         self.last_rejection = ""
         self._lock = threading.Lock()
         self._stopped = threading.Event()

@@ -10,6 +10,9 @@ worker, so that the same question has the same answer.
 import itertools
 import threading
 import time
+from contextlib import suppress
+
+import msgspec
 
 from poet.device import Costs
 from poet.graph import Graph
@@ -22,10 +25,14 @@ from poet.planner.windows import Windows
 from poet.schedule import Budget, Effort, Schedule, Solution
 
 FIRST_ANNEAL_SECONDS = 0.5
-ANNEAL_SECONDS = 3.0
+ANNEAL_SECONDS_PER_OP = 0.04
+ANNEAL_SHARE = 0.45
+"""So much of the time goes to annealing before windows take over."""
 WINDOW_SECONDS = 4.0
+WINDOW_NODES = 20
 MOVES = 200_000
 WHOLE_WINDOWS = (4, 8, 16, 32)
+OVERLAP_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6)
 WHOLE_SHARE = 0.15
 
 
@@ -57,6 +64,12 @@ def search(
             first_seconds=incumbent.first_seconds,
             prices=incumbent.prices,
         )
+    if incumbent.proven_infeasible:
+        reason = (
+            "no schedule with stages in this op order meets RAM and deadline together (certified). "
+            "Try more --ram or a later --deadline."
+        )
+        return Solution(status="infeasible", reason=reason)
     reason = incumbent.last_rejection or "no schedule was found in the time given"
     return Solution(status="unknown", reason=reason)
 
@@ -145,7 +158,7 @@ class _Team:
 
     def _bound_is_due(self, number: int, turn: int, gains: dict[str, float]) -> bool:
         """Climbing first, by the last worker; then whatever narrows the gap faster."""
-        if self.bounds.done or self.incumbent.best is None:
+        if self.bounds.done or (self.incumbent.best is None and turn <= 3):
             return False
         alone = self.incumbent.effort.threads == 1
         if not alone and number < self.incumbent.effort.threads - 1:
@@ -158,42 +171,59 @@ class _Team:
     def _counted(self, work_limit: int) -> None:
         improve = _Improver(self, next(self.seeds), counted=True)
         improve.start()
-        while not self.bounds.done and not self.incumbent.finished:
+        while self.bounds.climbing and not self.bounds.done and not self.incumbent.finished:
             self.bounds.step()
         for _ in range(work_limit):
             if self.incumbent.finished:
                 return
             improve.step()
+            if not self.bounds.done:
+                self.bounds.step()
 
 
 class _Improver:
-    """One worker's way to better schedules."""
+    """One worker's way to better schedules.
+
+    Where transfers overlap compute, a page-out holds its bytes into the next op, which neither the
+    annealer nor the model knows; they are given less RAM until the referee accepts what they make.
+    """
 
     def __init__(self, team: _Team, seed: int, counted: bool = False) -> None:
-        self.team, self.incumbent, self.counted = team, team.incumbent, counted
-        inc = self.incumbent
-        try:
-            self.annealer: Annealer | None = Annealer(inc.graph, inc.costs, inc.budget)
-            team.annealers.append(self.annealer)
-        except RuntimeError:  # no compiler: windows alone must do
-            self.annealer = None
-        self.small = len(inc.graph.ops) <= 250
-        self.windows = Windows(
-            inc.graph, inc.costs, inc.budget, team.backend, seed, 30 if self.small else 12
-        )
+        self.team, self.incumbent, self.counted, self.seed = team, team.incumbent, counted, seed
+        self.small = len(self.incumbent.graph.ops) <= 250
+        overlap = self.incumbent.budget.transfers == "overlap"
+        self.shares = list(OVERLAP_SHARES) if overlap else [1.0]
         self.wholes = list(WHOLE_WINDOWS) if self.small and team.claim_whole() else []
         self.rounds = 0
         self.idle_windows = 0
-        self.own: Schedule | None = None
+        self._with_share(self.shares.pop(0))
+
+    def _with_share(self, share: float) -> None:
+        inc = self.incumbent
+        budget = inc.budget
+        if share < 1.0 and budget.ram_bytes is not None:
+            budget = msgspec.structs.replace(budget, ram_bytes=int(share * budget.ram_bytes))
+        self.annealer: Annealer | None = None
+        with suppress(RuntimeError):  # no compiler: windows alone must do
+            self.annealer = Annealer(inc.graph, inc.costs, budget)
+            self.team.annealers.append(self.annealer)
+        window = 30 if self.small else 12
+        self.windows = Windows(inc.graph, inc.costs, budget, self.team.backend, self.seed, window)
+
+    def _offered(self, taken: bool) -> None:
+        """Under overlap: what the referee did not take is tried again with less RAM."""
+        if not taken and self.shares and "RAM" in self.incumbent.last_rejection:
+            self.incumbent.last_rejection = ""
+            self._with_share(self.shares.pop(0))
 
     def start(self) -> None:
         if self.annealer is not None:
-            self.incumbent.offer(self.annealer.greedy())
+            self._offered(self.incumbent.offer(self.annealer.greedy()))
 
     def step(self) -> None:
         """One round: annealing while it is young or windows are stuck, else a window."""
         inc = self.incumbent
-        young = inc.elapsed < min(0.3 * inc.effort.time_limit_seconds, 12.0)
+        young = inc.elapsed < min(ANNEAL_SHARE * inc.effort.time_limit_seconds, 60.0)
         if self.counted:
             young = self.rounds < 4
         self.rounds += 1
@@ -204,8 +234,10 @@ class _Improver:
             self.idle_windows = 0
             self._anneal(young)
         elif best is not None and best.staged is not None:
-            seconds = min(WINDOW_SECONDS, inc.remaining)
-            found = self.windows.improve(best.staged, seconds)
+            seconds = inc.remaining if self.counted else min(WINDOW_SECONDS, inc.remaining)
+            found = self.windows.improve(
+                best.staged, seconds, WINDOW_NODES if self.counted else None
+            )
             self.idle_windows = 0 if inc.offer_staged(found) else self.idle_windows + 1
         elif self.annealer is None:
             time.sleep(0.05)
@@ -216,8 +248,10 @@ class _Improver:
         """All stages at once, with few recomputations: quick where there is room."""
         inc = self.incumbent
         assert inc.best is not None
-        seconds = min(WHOLE_SHARE * inc.effort.time_limit_seconds, inc.remaining)
-        found, proven = self.windows.whole(inc.best.staged, window, seconds)
+        seconds, nodes = min(WHOLE_SHARE * inc.effort.time_limit_seconds, inc.remaining), None
+        if self.counted:
+            seconds, nodes = inc.remaining, WINDOW_NODES
+        found, proven = self.windows.whole(inc.best.staged, window, seconds, nodes)
         inc.offer_staged(found)
         if not proven:
             self.wholes.clear()
@@ -225,7 +259,9 @@ class _Improver:
     def _anneal(self, young: bool) -> None:
         inc, annealer = self.incumbent, self.annealer
         assert annealer is not None
-        seconds = FIRST_ANNEAL_SECONDS if self.rounds == 1 else ANNEAL_SECONDS
+        long = ANNEAL_SECONDS_PER_OP * len(inc.graph.ops)
+        long = max(1.0, min(long, 0.3 * inc.effort.time_limit_seconds))
+        seconds = FIRST_ANNEAL_SECONDS if self.rounds == 1 else long
         seconds = max(0.05, min(seconds, inc.remaining))
         start: Schedule | None = inc.best.schedule if inc.best else None
         if young and self.rounds % 2 == 0:
@@ -236,4 +272,4 @@ class _Improver:
             moves=MOVES if self.counted else None,
             seed=next(self.team.seeds),
         )
-        inc.offer(found)
+        self._offered(inc.offer(found))

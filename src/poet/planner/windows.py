@@ -36,7 +36,7 @@ class Windows:
         self.model: Model | None = None
         self.pairs: set[tuple[int, int]] = set()
 
-    def improve(self, staged: Staged, seconds: float) -> Staged | None:
+    def improve(self, staged: Staged, seconds: float, nodes: int | None = None) -> Staged | None:
         """A different core from one freed window, or None if the window has nothing better."""
         model = self._model_for(staged)
         values = encode(model, self.graph, self.costs, self.budget, staged)
@@ -49,6 +49,7 @@ class Windows:
         now = float(program.cost @ values)
         limits = Limits(
             seconds=seconds,
+            nodes=nodes,
             seed=self.random.randrange(1 << 30),
             cutoff=now - fixed - 1e-6,
             relative_gap=1e-4,
@@ -64,7 +65,7 @@ class Windows:
         return decode(model, whole)
 
     def whole(
-        self, staged: Staged | None, window: int, seconds: float
+        self, staged: Staged | None, window: int, seconds: float, nodes: int | None = None
     ) -> tuple[Staged | None, bool]:
         """The model with few recomputations and nothing held; and whether it was solved out."""
         model = build_model(
@@ -81,7 +82,11 @@ class Windows:
             point = encode(model, self.graph, self.costs, self.budget, staged)
             cutoff = float(model.program.cost @ point) - 1e-6
         limits = Limits(
-            seconds=seconds, seed=self.random.randrange(1 << 30), cutoff=cutoff, relative_gap=2e-5
+            seconds=seconds,
+            nodes=nodes,
+            seed=self.random.randrange(1 << 30),
+            cutoff=cutoff,
+            relative_gap=2e-5,
         )
         answer = self.backend.solve_integer(model.program, limits)
         proven = answer.outcome in ("optimal", "infeasible")

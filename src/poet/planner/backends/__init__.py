@@ -35,6 +35,7 @@ class Limits:
     """What a solver may spend. `cutoff`: only better solutions are of interest."""
 
     seconds: float
+    nodes: int | None = None
     seed: int = 0
     cutoff: float | None = None
     relative_gap: float = 0.0

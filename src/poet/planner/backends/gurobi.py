@@ -58,6 +58,8 @@ class Gurobi:
     ) -> Answer:
         model, variables, _ = self._loaded(program, limits, integer=True)
         model.Params.MIPGap = limits.relative_gap
+        if limits.nodes is not None:
+            model.Params.NodeLimit = limits.nodes
         if limits.cutoff is not None:
             model.Params.Cutoff = limits.cutoff
         if start is not None:

@@ -44,6 +44,8 @@ class Highs:
     ) -> Answer:
         solver = _loaded(program, limits, integer=True)
         solver.setOptionValue("mip_rel_gap", limits.relative_gap)
+        if limits.nodes is not None:
+            solver.setOptionValue("mip_max_nodes", limits.nodes)
         if limits.cutoff is not None:
             solver.setOptionValue("objective_bound", limits.cutoff)
         if start is not None:

@@ -1,0 +1,180 @@
+"""How good the planner's schedules and bounds are, and how soon.
+
+`bars` asks the questions the planner is held to. `wide` asks every instance at budgets from just
+above the floor to just below keep-all, with little time each. `paper` puts the original paper's own
+model, written afresh from its description, beside ours: same instance, same solver, same seconds.
+
+Joules are percent of keep-all; the limit of every row is its certified bound.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tests.unit.paper_model import paper_joules
+
+from poet import Plan, plan, read_instance
+from poet.quantities import parse_bytes, parse_deadline
+from poet.reports.tables import Align, print_table
+from poet.schedule import Progress
+
+INSTANCES = Path(__file__).parent.parent / "instances"
+
+
+@dataclass(frozen=True)
+class Question:
+    instance: str
+    ram: str
+    deadline: str = "1.5x"
+    seconds: float = 60.0
+    gap_percent: float | None = None
+
+
+BARS = (
+    Question("resnet18_cifar-a72", "3000000", "7.6x", gap_percent=0.01),
+    Question("resnet18_cifar-a72", "1000000", gap_percent=0.01),
+    Question("resnet18_cifar-a72", "300000", gap_percent=0.05),
+    Question("resnet18_cifar-m4", "737719", gap_percent=0.1),
+    Question("resnet18_cifar-m4", "500000", gap_percent=0.8),
+    Question("resnet18_cifar-m4", "330000", gap_percent=2.0),
+    Question("resnet18_cifar-m4", "270000", gap_percent=2.0),
+    Question("bert-m4", "35MB", gap_percent=1.5),
+    Question("bert-m4", "60MB", gap_percent=0.8),
+    Question("bert-m4", "100MB", gap_percent=0.8),
+    Question("bert-m4", "200MB", gap_percent=0.5),
+    Question("bert-m4", "60MB", "1.02x", gap_percent=1.5),
+    Question("vgg16-m4", "60MB", gap_percent=0.15),
+    Question("resnet18_captured-m4", "15556608", gap_percent=1.0),
+    Question("mobilenetv2_captured-m4", "18MB", seconds=120.0, gap_percent=1.6),
+    Question("bert_captured-m4", "110MB", seconds=120.0, gap_percent=2.0),
+)
+WIDE_SECONDS = 5.0
+PAPER_SECONDS = 60.0
+
+COLUMNS: list[tuple[str, Align]] = [
+    ("instance", "left"),
+    ("RAM", "right"),
+    ("deadline", "right"),
+    ("joules", "right"),
+    ("bound", "right"),
+    ("gap", "right"),
+    ("asked", "right"),
+    ("first", "right"),
+    ("to 5 %", "right"),
+    ("to 1 %", "right"),
+    ("total", "right"),
+]
+
+
+def ask(question: Question) -> tuple[Plan, list[str]]:
+    problem = read_instance(INSTANCES / f"{question.instance}.json")
+    seen: list[Progress] = []
+    started = time.monotonic()
+    answer = plan(
+        problem,
+        ram=question.ram,
+        deadline=question.deadline,
+        time_limit=question.seconds,
+        progress=seen.append,
+    )
+    took = time.monotonic() - started
+    base = answer.baseline_joules or 1.0
+    row = [question.instance, question.ram, question.deadline]
+    if answer.joules is None or answer.bound_joules is None or answer.gap is None:
+        return answer, [*row, answer.status, *[""] * 6, f"{took:.1f} s"]
+    asked = "" if question.gap_percent is None else f"{question.gap_percent:g} %"
+    return answer, [
+        *row,
+        f"{100 * answer.joules / base:.3f}",
+        f"{100 * answer.bound_joules / base:.3f}",
+        f"{100 * answer.gap:.3f} %",
+        asked,
+        f"{answer.first_seconds or 0.0:.2f} s",
+        _reached(seen, 0.05),
+        _reached(seen, 0.01),
+        f"{took:.1f} s",
+    ]
+
+
+def _reached(seen: list[Progress], gap: float) -> str:
+    for progress in seen:
+        if progress.joules and 1 - progress.bound_joules / progress.joules <= gap:
+            return f"{progress.seconds:.1f} s"
+    return "-"
+
+
+def bars() -> None:
+    rows = []
+    missed = 0
+    for question in BARS:
+        answer, row = ask(question)
+        gap = 100.0 if answer.gap is None else 100 * answer.gap
+        if question.gap_percent is not None and gap > question.gap_percent:
+            row[6] += " missed"
+            missed += 1
+        rows.append(row)
+    print_table(Console(), COLUMNS, rows)
+    print(f"{len(rows) - missed} of {len(rows)} bars met")
+
+
+def wide() -> None:
+    rows = []
+    for path in sorted(INSTANCES.glob("*.json")):
+        problem = read_instance(path)
+        roomy = plan(problem)
+        floor, peak = roomy.floor_bytes or 0, roomy.peak_bytes or 0
+        for share in (0.02, 0.1, 0.3, 0.7):
+            ram = str(int(floor + share * (peak - floor)))
+            rows.append(ask(Question(path.stem, ram, seconds=WIDE_SECONDS))[1])
+    print_table(Console(), COLUMNS, rows)
+
+
+def paper() -> None:
+    rows = []
+    for name, ram in (
+        ("linear-m4", "4000"),
+        ("transformer-m4", "32000000"),
+        ("vgg16-m4", "60MB"),
+        ("resnet18_cifar-a72", "3000000"),
+        ("resnet18_cifar-m4", "737719"),
+    ):
+        problem = read_instance(INSTANCES / f"{name}.json")
+        deadline = parse_deadline("1.5x", problem.costs.keep_all_seconds)
+        base = problem.costs.keep_all_joules
+        started = time.monotonic()
+        theirs = paper_joules(
+            problem.graph,
+            problem.costs,
+            parse_bytes(ram),
+            deadline,
+            as_released=True,
+            time_limit_seconds=PAPER_SECONDS,
+        )
+        took = time.monotonic() - started
+        answer, row = ask(Question(name, ram, seconds=PAPER_SECONDS))
+        found = "none found" if theirs is None else f"{100 * theirs / base:.3f}"
+        ratio = "-" if theirs is None else f"{(answer.joules or 0.0) / theirs:.4f}"
+        rows.append([name, ram, found, f"{took:.1f} s", row[3], row[4], row[-1], ratio])
+    print_table(
+        Console(),
+        [
+            ("instance", "left"),
+            ("RAM", "right"),
+            ("paper's model", "right"),
+            ("seconds", "right"),
+            ("ours", "right"),
+            ("bound", "right"),
+            ("seconds", "right"),
+            ("ours ÷ paper's", "right"),
+        ],
+        rows,
+    )
+
+
+BENCHMARKS: dict[str, Callable[[], None]] = {
+    "planner": bars,
+    "planner-wide": wide,
+    "planner-paper": paper,
+}
