@@ -11,8 +11,9 @@ from poet.files import read_json, write_json
 from poet.graph import Call, Graph, InPlace, Op, Tensor
 from poet.instances import Instance, read_instance
 from poet.planning import plan
-from poet.referee import Report, Violation, check
+from poet.referee import check
 from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
+from poet.verdict import Report, Violation
 
 __version__ = "0.1.0"
 

@@ -25,8 +25,9 @@ from poet.errors import PoetError
 from poet.files import check_writable, read_json, write_json
 from poet.graph import printable
 from poet.quantities import amount_text, bytes_text
-from poet.referee import Report, check
+from poet.referee import check
 from poet.schedule import OPTIMAL_GAP, Plan, Progress, Status, summary
+from poet.verdict import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -194,6 +195,9 @@ def plan(
     solver: Annotated[Literal["highs", "gurobi"], typer.Option(help="Of linear programs.")] = (
         "highs"
     ),
+    solver_log: Annotated[
+        Path | None, typer.Option(help="An existing folder for the solver's logs.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the plan here (.json).")
     ] = None,
@@ -203,6 +207,8 @@ def plan(
     """Find a schedule for a problem under a RAM budget and a deadline."""
     if output is not None:
         check_writable(output, force)
+    if solver_log is not None and not solver_log.is_dir():
+        raise PoetError(f"there is no folder {solver_log} for the solver's logs")
     with _live_line() as progress:
         result = poet.plan(
             model,
@@ -222,6 +228,7 @@ def plan(
             seed=seed,
             work_limit=work_limit,
             solver=solver,
+            solver_log=None if solver_log is None else str(solver_log),
             progress=progress,
         )
     code = _PLAN_EXIT[result.status]

@@ -22,7 +22,7 @@ from poet.graph import Graph, printable
 from poet.instances import Instance, decode_instance
 from poet.planner.floor import Floor, least_joules, least_seconds, memory_floor
 from poet.quantities import parse_bytes, parse_deadline
-from poet.referee import Report, check
+from poet.referee import check
 from poet.schedule import (
     OPTIMAL_GAP,
     BoundSource,
@@ -38,6 +38,7 @@ from poet.schedule import (
     draft,
     places,
 )
+from poet.verdict import Report
 
 PLANNER = "poet"
 """The planner's name among the methods."""
@@ -62,6 +63,7 @@ def plan(
     seed: int = 0,
     work_limit: int | None = None,
     solver: str = "highs",
+    solver_log: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """The least-energy schedule found for a problem under a RAM budget and a deadline.
@@ -107,6 +109,7 @@ def plan(
         seed=seed,
         work_limit=work_limit,
         solver=solver,
+        solver_log=solver_log,
         progress=progress,
     )
     if ram == "min":

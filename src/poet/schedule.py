@@ -144,6 +144,8 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     work_limit: int | None = None
     solver: str = "highs"
+    solver_log: str | None = None
+    """A folder for the solver's own logs, one file a solve."""
     progress: Callable[[Progress], None] | None = None
 
 

@@ -14,8 +14,9 @@ from poet.instances import read_instance
 from poet.planner import native
 from poet.planner.anneal import Annealer
 from poet.planner.floor import memory_floor
-from poet.referee import Report, check
+from poet.referee import check
 from poet.schedule import draft
+from poet.verdict import Report
 from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph, random_schedule
 

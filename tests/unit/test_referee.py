@@ -24,8 +24,9 @@ from poet import (
     Tensor,
     Transfer,
 )
-from poet.referee import Rule, check
+from poet.referee import check
 from poet.schedule import Transfers, draft
+from poet.verdict import Rule
 from tests.unit.random_problems import (
     mutate,
     random_budget,

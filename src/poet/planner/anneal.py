@@ -1,9 +1,9 @@
 """Local search for schedules: simulated annealing over stage-structured schedules.
 
-The search itself is C (anneal.c, which says how it works; built by native.py). This module flattens
-graph, costs and budget into arrays, turns a schedule into the search's choices (what is kept into
-each stage, what is loaded and what recomputed, in which variant ops run), and turns the best state
-found back into instructions.
+The search itself is C (csrc/anneal.c, which says how it works; built by native.py). This module
+flattens graph, costs and budget into arrays, turns a schedule into the search's choices (what is
+kept into each stage, what is loaded and what recomputed, in which variant ops run), and turns the
+best state found back into instructions.
 
 Under `overlap` the search counts compute seconds alone and RAM as if transfers were over at once;
 the caller has to time what it gets with the referee. It proves nothing.

@@ -117,7 +117,8 @@ class Bounds:
         )
         started = time.monotonic()
         answer = self.backend.solve_linear(
-            model.program, Limits(seconds=inc.remaining, seed=inc.effort.seed)
+            model.program,
+            Limits(seconds=inc.remaining, seed=inc.effort.seed, log_file=inc.next_log()),
         )
         if not self.counted and time.monotonic() - started < QUICK_SECONDS:
             self.quick_window = window

@@ -4,6 +4,7 @@ Every schedule is replayed by the referee before it counts. Workers ask `finishe
 the gap asked for is reached, the time is over, or somebody called `stop`.
 """
 
+import itertools
 import threading
 import time
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Incumbent:
         self.prices: Prices | None = None
         self.proven_infeasible = False
         self.last_rejection = ""
+        self._solves = itertools.count()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -100,6 +102,11 @@ class Incumbent:
 
     def stop(self) -> None:
         self._stopped.set()
+
+    def next_log(self) -> str | None:
+        """Where the next solve may write its log."""
+        folder = self.effort.solver_log
+        return None if folder is None else f"{folder}/solve-{next(self._solves):04d}.log"
 
     def tell(self) -> None:
         if self.effort.progress is not None:

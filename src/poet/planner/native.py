@@ -1,4 +1,4 @@
-"""The compiled half of the planner's local search: builds anneal.c on first use and loads it.
+"""The compiled half of the planner's local search: builds csrc/anneal.c on first use and loads it.
 
 The shared library lies in the user's cache folder under a name made from the source, the compiler's
 version and the flags, so that a new source or compiler never meets an old library. It is written
@@ -18,7 +18,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("anneal.c")
+SOURCES = Path(__file__).with_name("csrc")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 _BUILD_SECONDS = 120
@@ -40,7 +40,7 @@ def _build(compiler: str) -> ctypes.CDLL | None:
         asked = subprocess.run(
             [compiler, "--version"], capture_output=True, timeout=_BUILD_SECONDS, check=True
         )
-        source = SOURCE.read_bytes()
+        source = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]")))
         mark = hashlib.sha256(b"\0".join((source, asked.stdout, " ".join(FLAGS).encode())))
         path = _cache_folder() / f"anneal-{mark.hexdigest()[:32]}.so"
         if not path.exists():
@@ -54,7 +54,7 @@ def _compile(compiler: str, path: Path) -> None:
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix="anneal-", suffix=".part")
     os.close(handle)
     try:
-        command = [compiler, *FLAGS, "-o", unfinished, str(SOURCE), "-lm"]
+        command = [compiler, *FLAGS, "-o", unfinished, str(SOURCES / "anneal.c"), "-lm"]
         subprocess.run(command, capture_output=True, timeout=_BUILD_SECONDS, check=True)
         os.chmod(unfinished, 0o755)
         os.replace(unfinished, path)

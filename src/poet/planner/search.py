@@ -208,7 +208,9 @@ class _Improver:
             self.annealer = Annealer(inc.graph, inc.costs, budget)
             self.team.annealers.append(self.annealer)
         window = 30 if self.small else 12
-        self.windows = Windows(inc.graph, inc.costs, budget, self.team.backend, self.seed, window)
+        self.windows = Windows(
+            inc.graph, inc.costs, budget, self.team.backend, self.seed, window, inc.next_log
+        )
 
     def _offered(self, taken: bool) -> None:
         """Under overlap: what the referee did not take is tried again with less RAM."""

@@ -8,6 +8,7 @@ by the caller.
 
 import math
 import random
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,16 @@ class Windows:
     """One neighbourhood search; holds a model that contains the incumbent's runs."""
 
     def __init__(
-        self, graph: Graph, costs: Costs, budget: Budget, backend: Backend, seed: int, window: int
+        self,
+        graph: Graph,
+        costs: Costs,
+        budget: Budget,
+        backend: Backend,
+        seed: int,
+        window: int,
+        next_log: Callable[[], str | None] = lambda: None,
     ) -> None:
+        self.next_log = next_log
         self.graph, self.costs, self.budget, self.backend = graph, costs, budget, backend
         self.random = random.Random(seed)
         self.window = window
@@ -53,6 +62,7 @@ class Windows:
             seed=self.random.randrange(1 << 30),
             cutoff=now - fixed - 1e-6,
             relative_gap=1e-4,
+            log_file=self.next_log(),
         )
         answer = self.backend.solve_integer(small, limits)
         self._adapt(answer.outcome)
@@ -87,6 +97,7 @@ class Windows:
             seed=self.random.randrange(1 << 30),
             cutoff=cutoff,
             relative_gap=2e-5,
+            log_file=self.next_log(),
         )
         answer = self.backend.solve_integer(model.program, limits)
         proven = answer.outcome in ("optimal", "infeasible")

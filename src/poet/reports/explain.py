@@ -1,8 +1,8 @@
 """Explanations: what a plan does with the tensors, and what a little more would save."""
 
 from poet.quantities import amount_text, bytes_text
-from poet.referee import Report
 from poet.schedule import Compute, PageIn, PageOut, Plan
+from poet.verdict import Report
 
 
 def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
