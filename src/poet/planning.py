@@ -105,7 +105,7 @@ def plan(
     effort = Effort(
         time_limit_seconds=time_limit,
         relative_gap=gap,
-        threads=threads or len(os.sched_getaffinity(0)),
+        threads=threads or _cores(),
         seed=seed,
         work_limit=work_limit,
         solver=solver,
@@ -115,6 +115,13 @@ def plan(
     if ram == "min":
         budget = _smallest(graph, costs, budget, effort)
     return solve(graph, costs, budget, effort, method, minimize)
+
+
+def _cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def read_problem(path: str) -> Instance | Graph:

@@ -23,7 +23,9 @@ from poet.schedule import Prices
 
 WINDOWS = (4, 8, 16, 32, 64, 128, 256)
 QUICK_SECONDS = 0.4
-"""A program solved within this is small enough to branch on."""
+TREE_WINDOW = 8
+"""A program solved within this, with no larger window, is small enough to branch on: many cheap
+branches raise the bound more than few dear ones."""
 STEP_SECONDS = 0.5
 STEP_NODES = 20
 EXACT_OPS = 60
@@ -120,7 +122,8 @@ class Bounds:
             model.program,
             Limits(seconds=inc.remaining, seed=inc.effort.seed, log_file=inc.next_log()),
         )
-        if not self.counted and time.monotonic() - started < QUICK_SECONDS:
+        quick = time.monotonic() - started < QUICK_SECONDS
+        if quick and not self.counted and window is not None and window <= TREE_WINDOW:
             self.quick_window = window
         if answer.outcome == "infeasible" and inc.best is None:
             self._prove_infeasible(model)

@@ -131,10 +131,11 @@ class _Team:
         if number == 0:
             improve.start()
         gains = {"bound": 1.0, "improve": 1.0}
+        spent = {"bound": 0.0, "improve": 0.0}
         turn = 0
         while not incumbent.finished:
             turn += 1
-            what = "bound" if self._bound_is_due(number, turn, gains) else "improve"
+            what = "bound" if self._bound_is_due(number, turn, gains, spent) else "improve"
             if what == "bound" and not self.bounding.acquire(blocking=False):
                 what = "improve"
             before, started = self._standing(what), time.monotonic()
@@ -145,8 +146,10 @@ class _Team:
                     self.bounding.release()
             else:
                 improve.step()
-            rate = abs(self._standing(what) - before) / max(1e-3, time.monotonic() - started)
+            seconds = max(1e-3, time.monotonic() - started)
+            rate = abs(self._standing(what) - before) / seconds
             gains[what] = 0.6 * gains[what] + 0.4 * rate
+            spent[what] += seconds
 
     def _standing(self, what: str) -> float:
         """The side of the gap that this work moves, as a share of the joules."""
@@ -156,7 +159,9 @@ class _Team:
         moved = self.incumbent.bound_joules if what == "bound" else best.joules
         return moved / self.incumbent.keep_all_joules
 
-    def _bound_is_due(self, number: int, turn: int, gains: dict[str, float]) -> bool:
+    def _bound_is_due(
+        self, number: int, turn: int, gains: dict[str, float], spent: dict[str, float]
+    ) -> bool:
         """Climbing first, by the last worker; then whatever narrows the gap faster."""
         if self.bounds.done or (self.incumbent.best is None and turn <= 3):
             return False
@@ -166,7 +171,8 @@ class _Team:
         if self.bounds.climbing:
             expected = self.bounds.spent_seconds + self.bounds.last_seconds
             return not alone or expected < 0.4 * self.incumbent.elapsed
-        return turn % 3 == 0 or gains["bound"] > gains["improve"]
+        least = 1.0 if not alone else 0.5  # a tree may rest on a plateau long before it rises
+        return spent["bound"] < least * spent["improve"] or gains["bound"] > gains["improve"]
 
     def _counted(self, work_limit: int) -> None:
         improve = _Improver(self, next(self.seeds), counted=True)

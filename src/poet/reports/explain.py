@@ -44,12 +44,12 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
         ):
             if saved:
                 share = _share(saved / 100 / plan.joules)
-                rows.append((what, f"would save about {share} (duals of the relaxation)"))
+                rows.append((what, f"would save {share} (duals of the relaxation)"))
     return rows
 
 
 def _share(share: float) -> str:
-    return "nothing" if share < 5e-5 else f"{min(share, 1.0):.2%}"
+    return "next to nothing" if share < 5e-5 else f"about {min(share, 1.0):.2%}"
 
 
 def _bytes_of(plan: Plan, tensors: "set[int] | list[int]") -> str:
