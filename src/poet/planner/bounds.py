@@ -81,16 +81,7 @@ class Bounds:
 
     def _branch(self, window: int | None, unit: int) -> Iterator[None]:
         """Grow a tree until it is done; a step is about half a second of it, or some nodes."""
-        inc = self.incumbent
-        model = build_model(
-            inc.graph,
-            inc.costs,
-            inc.budget,
-            unit_bytes=unit,
-            whole_units=True,
-            window=window,
-            cuts=self.cuts,
-        )
+        inc, model = self.incumbent, self._relaxation(window, unit)
         tree = Tree(model, self.backend, inc.effort.seed)
         scale = model.blocks.scale
         pause, nodes = time.monotonic() + STEP_SECONDS, 0
@@ -106,9 +97,9 @@ class Bounds:
                 pause = time.monotonic() + STEP_SECONDS
         yield
 
-    def _solve(self, window: int | None, unit: int) -> None:
+    def _relaxation(self, window: int | None, unit: int) -> Model:
         inc = self.incumbent
-        model = build_model(
+        return build_model(
             inc.graph,
             inc.costs,
             inc.budget,
@@ -117,6 +108,9 @@ class Bounds:
             window=window,
             cuts=self.cuts,
         )
+
+    def _solve(self, window: int | None, unit: int) -> None:
+        inc, model = self.incumbent, self._relaxation(window, unit)
         started = time.monotonic()
         answer = self.backend.solve_linear(
             model.program,

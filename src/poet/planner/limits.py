@@ -28,7 +28,7 @@ def rows_3_6_slots(b: Blocks) -> None:
                     rows = b.builder.new_rows(late.size, high=1.0)
                     b.builder.add(rows, late, 1.0)
                     add_stored(b, rows, i, 1.0)
-        if b.budget.end.get(old, "ram") != "ram":
+        if b.budget.end.get(old) in ("store", "both"):
             rows = b.builder.new_rows(1, high=0.0)
             add_stored(b, rows, i, 1.0)
 
@@ -37,25 +37,20 @@ def rows_3_7_store_size(b: Blocks) -> None:
     """3.7: the slots in use fit the store."""
     if b.budget.store_bytes is None or not b.budget.paging:
         return
-    room = float(b.budget.store_bytes)
-    limit = b.builder.new_rows(1)
-    heirs = {t.becomes: i for i, t in enumerate(b.graph.tensors) if t.becomes is not None}
-    for i, tensor in enumerate(b.graph.tensors):
-        if b.stored_at_start[i]:
-            room -= tensor.nbytes
-            continue
-        slot = i if tensor.becomes is None else tensor.becomes
-        if slot != i and b.stored_at_start[slot]:
-            continue
-        if slot == i:
-            used = b.builder.new_columns(1)
-            b.builder.add(limit, used, tensor.nbytes)
-            sharers = [i] if i not in heirs else [i, heirs[i]]
-            for column in (c for j in sharers for c in _writers(b, j)):
-                rows = b.builder.new_rows(1, high=0.0)
-                b.builder.add(rows, np.array([column]), 1.0)
-                b.builder.add(rows, used, -1.0)
-    _set_high(b, int(limit[0]), room)
+    tensors = b.graph.tensors
+    taken = sum(t.nbytes for i, t in enumerate(tensors) if b.stored_at_start[i])
+    limit = b.builder.new_rows(1, high=float(b.budget.store_bytes - taken))
+    heirs = {t.becomes: i for i, t in enumerate(tensors) if t.becomes is not None}
+    for i, tensor in enumerate(tensors):
+        if b.stored_at_start[i] or tensor.becomes is not None:
+            continue  # the slot is in use anyway, or counted with the tensor it belongs to
+        used = b.builder.new_columns(1)
+        b.builder.add(limit, used, tensor.nbytes)
+        sharers = [i] if i not in heirs else [i, heirs[i]]
+        for column in (c for j in sharers for c in _writers(b, j)):
+            rows = b.builder.new_rows(1, high=0.0)
+            b.builder.add(rows, np.array([column]), 1.0)
+            b.builder.add(rows, used, -1.0)
 
 
 def _writers(b: Blocks, i: int) -> list[int]:
@@ -65,15 +60,6 @@ def _writers(b: Blocks, i: int) -> list[int]:
         if i in variant.streamed_out:
             columns += [int(c) for c in variant.columns]
     return [c for c in columns if c >= 0]
-
-
-def _set_high(b: Blocks, row: int, high: float) -> None:
-    at = 0
-    for block in b.builder.row_high:
-        if row < at + block.size:
-            block[row - at] = high
-            return
-        at += block.size
 
 
 def rows_4_memory(b: Blocks) -> None:
