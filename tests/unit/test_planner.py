@@ -252,3 +252,10 @@ def test_ram_and_deadline_that_cannot_both_be_met_are_proven_so() -> None:
     plan = poet.plan(problem, ram=3300, deadline="1.0001x", paging=False, time_limit=10)
     assert plan.status == "infeasible"
     assert "certified" in plan.reason
+
+
+def test_overlap_falls_back_to_recomputing_where_page_ins_would_be_late() -> None:
+    problem = poet.read_instance(INSTANCES / "resnet18_cifar-a72.json")
+    plan = poet.plan(problem, ram=600_000, transfers="overlap", deadline="1.2x", time_limit=5)
+    assert plan.status in ("feasible", "optimal")
+    assert poet.check(plan).claims_match

@@ -32,7 +32,8 @@ WINDOW_SECONDS = 4.0
 WINDOW_NODES = 20
 MOVES = 200_000
 WHOLE_WINDOWS = (4, 8, 16, 32)
-OVERLAP_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6)
+OVERLAP_WAYS = ((1.0, True), (1.0, False), (0.95, True), (0.9, True), (0.8, True), (0.6, True))
+"""Under overlap: so much of the RAM, with or without paging."""
 WHOLE_SHARE = 0.15
 
 
@@ -190,25 +191,28 @@ class _Team:
 class _Improver:
     """One worker's way to better schedules.
 
-    Where transfers overlap compute, a page-out holds its bytes into the next op, which neither the
-    annealer nor the model knows; they are given less RAM until the referee accepts what they make.
+    Where transfers overlap compute, a page-out holds its bytes into the next op and a page-in makes
+    its reader wait, which neither the annealer nor the model knows; they are given less RAM, or no
+    paging, until the referee accepts what they make.
     """
 
     def __init__(self, team: _Team, seed: int, counted: bool = False) -> None:
         self.team, self.incumbent, self.counted, self.seed = team, team.incumbent, counted, seed
         self.small = len(self.incumbent.graph.ops) <= 250
         overlap = self.incumbent.budget.transfers == "overlap"
-        self.shares = list(OVERLAP_SHARES) if overlap else [1.0]
+        self.ways = list(OVERLAP_WAYS) if overlap else [(1.0, True)]
         self.wholes = list(WHOLE_WINDOWS) if self.small and team.claim_whole() else []
         self.rounds = 0
         self.idle_windows = 0
-        self._with_share(self.shares.pop(0))
+        self._go_on(*self.ways.pop(0))
 
-    def _with_share(self, share: float) -> None:
+    def _go_on(self, share: float, paging: bool) -> None:
         inc = self.incumbent
         budget = inc.budget
         if share < 1.0 and budget.ram_bytes is not None:
             budget = msgspec.structs.replace(budget, ram_bytes=int(share * budget.ram_bytes))
+        if not paging:
+            budget = msgspec.structs.replace(budget, paging=False)
         self.annealer: Annealer | None = None
         with suppress(RuntimeError):  # no compiler: windows alone must do
             self.annealer = Annealer(inc.graph, inc.costs, budget)
@@ -219,10 +223,10 @@ class _Improver:
         )
 
     def _offered(self, taken: bool) -> None:
-        """Under overlap: what the referee did not take is tried again with less RAM."""
-        if not taken and self.shares and "RAM" in self.incumbent.last_rejection:
+        """Under overlap: what the referee did not take is tried again another way."""
+        if not taken and self.ways and self.incumbent.last_rejection:
             self.incumbent.last_rejection = ""
-            self._with_share(self.shares.pop(0))
+            self._go_on(*self.ways.pop(0))
 
     def start(self) -> None:
         if self.annealer is not None:
