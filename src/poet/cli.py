@@ -299,6 +299,7 @@ def _live_line() -> Iterator[Callable[[Progress], None] | None]:
 
 
 def _print_report(file: Path, checked: Plan, report: Report) -> None:
+    from poet.reports.explain import peak_text
     from poet.reports.tables import print_table
 
     if report.violation is not None:
@@ -323,23 +324,13 @@ def _print_report(file: Path, checked: Plan, report: Report) -> None:
                  f"{amount_text(report.compute_seconds, 's')} compute, "
                  f"{amount_text(report.transfer_seconds, 's')} transfers "
                  f"({checked.budget.transfers})"),
-        ("RAM peak", f"{bytes_text(report.peak_bytes)} {_peak_text(checked, report)}"),
+        ("RAM peak", f"{bytes_text(report.peak_bytes)} at {peak_text(checked, report)}"),
         ("store", bytes_text(report.store_peak_bytes)),
         ("moved", f"{report.page_outs:,} page-outs ({bytes_text(report.page_out_bytes)}), "
                   f"{report.page_ins:,} page-ins ({bytes_text(report.page_in_bytes)})"),
         ("recomputed", f"{report.recomputed_ops:,} ops"),
     ]  # fmt: skip
     print_table(_console(), [("", "left"), ("", "left")], rows)
-
-
-def _peak_text(checked: Plan, report: Report) -> str:
-    at = report.peak_instruction
-    if at is None:
-        return "at the start"
-    instruction = checked.schedule[at]
-    if isinstance(instruction, poet.Compute):
-        return f"at instruction {at}, {checked.graph.op_text(instruction.op)}"
-    return f"at instruction {at}, {checked.graph.tensor_text(instruction.tensor)}"
 
 
 def _console() -> "Console":

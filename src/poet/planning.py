@@ -153,14 +153,13 @@ def solve(
         answer = _Answer(solution=Solution(status="infeasible", reason=impossible), solver="")
         return _as_plan(graph, costs, budget, floor, answer, started, minimize)
     best = _Answer(solution=Solution(status="unknown"), solver="")
-    reasons, starts = [], []
+    reasons = []
     for name in METHODS if method in (None, PLANNER) else [method]:
         solution, report = _ask(METHODS[name], graph, costs, budget, effort)
         if report is None or report.violation is not None:
             why = report.violation.message if report and report.violation else solution.reason
             reasons.append(f"{name}: {why}")
             continue
-        starts.append(solution.schedule)
         if best.report is None or report.joules < best.report.joules:
             timed = msgspec.structs.replace(solution, first_seconds=time.monotonic() - started)
             best = _Answer(solution=timed, solver=name, report=report)

@@ -111,7 +111,7 @@ def places_of(model: Model) -> Places:
         there = np.flatnonzero(columns >= 0)
         ids = columns[there]
         stages = there + start
-        last[ids] = np.maximum(last[ids], stages)  # of a shared column, the latest is written last
+        # A column shared by several stages is written several times; the last write stands.
         order = np.argsort(-stages, kind="stable")
         first[ids[order]] = stages[order]
         last[ids[order[::-1]]] = stages[order[::-1]]

@@ -35,7 +35,7 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
             f"{report.page_outs:,} out and {report.page_ins:,} in, "
             f"{amount_text(report.transfer_joules, 'J')}",
         ),
-        ("peak at", _peak_text(plan, report)),
+        ("peak at", peak_text(plan, report)),
     ]
     if plan.prices is not None and plan.joules:
         for what, saved in (
@@ -56,7 +56,8 @@ def _bytes_of(plan: Plan, tensors: "set[int] | list[int]") -> str:
     return bytes_text(sum(plan.graph.tensors[i].nbytes for i in tensors))
 
 
-def _peak_text(plan: Plan, report: Report) -> str:
+def peak_text(plan: Plan, report: Report) -> str:
+    """Where RAM is highest: `instruction 128, op 71 (…)`."""
     at = report.peak_instruction
     if at is None:
         return "the start"
