@@ -23,11 +23,12 @@ from poet.baselines import METHODS
 from poet.devices import device_names, find_device
 from poet.errors import PoetError
 from poet.files import check_writable, read_json, write_json
-from poet.graph import printable
+from poet.graph import Graph, printable
+from poet.instances import Instance
+from poet.planning import read_problem
 from poet.quantities import amount_text, bytes_text
 from poet.referee import check
 from poet.schedule import OPTIMAL_GAP, Plan, Progress, Status, summary
-from poet.verdict import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +40,9 @@ app = typer.Typer(
     help="Plan neural-network training in little memory, at the least energy.",
 )
 
+CacheFlag = Annotated[
+    bool, typer.Option(" /--no-cache", help="Capture anew, and do not keep the capture.")
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 _PLAN_EXIT: dict[Status, int] = {"optimal": 0, "feasible": 0, "infeasible": 3, "unknown": 4}
@@ -151,8 +155,72 @@ def devices(
 
 
 @app.command()
+def models(
+    name: Annotated[
+        list[str] | None, typer.Argument(help="Models by name. Default: all.", metavar="[MODEL]...")
+    ] = None,
+    options: Annotated[
+        bool,
+        typer.Option("--options", help="What may follow a name, as in resnet18?size=64."),
+    ] = False,
+    cache: CacheFlag = True,
+    json: JsonFlag = False,
+) -> None:
+    """List the models POET knows by name: parameters, planning tensors, bytes of a training step."""
+    from poet.zoo import MODELS, parse
+
+    asked = [parse(each).text for each in name or MODELS]
+    if options:
+        rows = [
+            [each, option, str(about.default), about.help]
+            for each in asked
+            for option, about in MODELS[parse(each).name].options.items()
+        ]
+        from poet.reports.tables import print_table
+
+        heads = [("model", "left"), ("option", "left"), ("default", "right"), ("", "left")]
+        print_table(_console(), heads, rows)  # type: ignore[arg-type]
+        return
+    from poet.models import figures
+
+    found = []
+    with _bar("capturing", len(asked)) as advance:
+        for each in asked:
+            advance(each)
+            found.append(figures(each, cache=cache))
+    if json:
+        _print_json(found)
+        return
+    from poet.reports.tables import print_table
+
+    print_table(
+        _console(),
+        [("name", "left"), ("parameters", "right"), ("ops", "right"), ("tensors", "right"),
+         ("parameter MB", "right"), ("step MB", "right"), ("model", "left")],
+        [
+            [
+                each.name,
+                f"{each.parameters:,}",
+                f"{each.ops:,}",
+                f"{each.planning_tensors:,}",
+                f"{each.parameter_bytes / 1e6:,.1f}",
+                f"{each.keep_all_bytes / 1e6:,.1f}",
+                MODELS[parse(each.name).name].title,
+            ]
+            for each in found
+        ],
+        cut_last=True,
+    )  # fmt: skip
+
+
+@app.command()
 def plan(
-    model: Annotated[str, typer.Argument(help="An instance or graph .json file.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model (see: poet models), your_file.py:function, an instance or graph .json."
+        ),
+    ],
     device: Annotated[
         str | None, typer.Option(help="A board (see: poet devices) or your own .toml.")
     ] = None,
@@ -170,6 +238,16 @@ def plan(
         Literal["serial", "overlap", "free"] | None,
         typer.Option(help="How transfers take time. Default: as the device; instances: free."),
     ] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="Of a captured model: none, sgd, adam, adamw?weight_decay=0.1.")
+    ] = "sgd",
+    granularity: Annotated[
+        Literal["planning", "op"], typer.Option(help="Of a captured model: merged ops, or each.")
+    ] = "planning",
+    fuse_updates: Annotated[
+        bool, typer.Option("--fuse-updates", help="One op for a weight gradient and its update.")
+    ] = False,
+    cache: CacheFlag = True,
     params: Annotated[
         Literal["resident", "paged"],
         typer.Option(help="Where parameters and state start and end: in RAM, or in the store."),
@@ -209,9 +287,14 @@ def plan(
         check_writable(output, force)
     if solver_log is not None and not solver_log.is_dir():
         raise PoetError(f"there is no folder {solver_log} for the solver's logs")
+    problem = read_problem(
+        model, optimizer, granularity=granularity, fuse_updates=fuse_updates, cache=cache
+    )
+    if costs is None and device is not None and not isinstance(problem, Instance):
+        _say_estimates(problem)
     with _live_line() as progress:
         result = poet.plan(
-            model,
+            problem,
             device,
             ram,
             deadline,
@@ -270,7 +353,13 @@ def check_command(
             }
         )
     else:
-        _print_report(file, checked, report)
+        from poet.reports.explain import complaints, report_rows
+        from poet.reports.tables import print_table
+
+        for message in complaints(file, checked, report):
+            _complain(message)
+        if report.valid and report.claims_match:
+            print_table(_console(), [("", "left"), ("", "left")], report_rows(checked, report))
     raise typer.Exit(0 if report.valid and report.claims_match else _CHECK_FAILED)
 
 
@@ -298,39 +387,37 @@ def _live_line() -> Iterator[Callable[[Progress], None] | None]:
         yield show
 
 
-def _print_report(file: Path, checked: Plan, report: Report) -> None:
-    from poet.reports.explain import peak_text
-    from poet.reports.tables import print_table
-
-    if report.violation is not None:
-        where = report.violation.instruction
-        edge = "start" if report.violation.rule in ("ram", "store") else "end"
-        at = f"at the step's {edge}" if where is None else f"at instruction {where}"
-        _complain(f"{file} is not valid {at} ({report.violation.rule}): {report.violation.message}")
-    for mismatch in report.mismatches:
-        _complain(
-            f"{file} claims {mismatch.field} {_exact(mismatch.claimed)}; "
-            f"its replay gives {_exact(mismatch.replayed)}"
-        )
-    if not (report.valid and report.claims_match):
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on a terminal's stderr; call what it gives at the start of each part."""
+    if not sys.stderr.isatty():
+        yield lambda part: None
         return
-    rows = [
-        ("plan", f"valid, and its claims hold: {len(checked.schedule):,} instructions replayed"),
-        ("energy", f"{amount_text(report.joules, 'J')}: "
-                   f"{amount_text(report.compute_joules, 'J')} compute, "
-                   f"{amount_text(report.transfer_joules, 'J')} transfers, "
-                   f"{amount_text(report.idle_joules, 'J')} idle"),
-        ("time", f"{amount_text(report.seconds, 's')}: "
-                 f"{amount_text(report.compute_seconds, 's')} compute, "
-                 f"{amount_text(report.transfer_seconds, 's')} transfers "
-                 f"({checked.budget.transfers})"),
-        ("RAM peak", f"{bytes_text(report.peak_bytes)} at {peak_text(checked, report)}"),
-        ("store", bytes_text(report.store_peak_bytes)),
-        ("moved", f"{report.page_outs:,} page-outs ({bytes_text(report.page_out_bytes)}), "
-                  f"{report.page_ins:,} page-ins ({bytes_text(report.page_in_bytes)})"),
-        ("recomputed", f"{report.recomputed_ops:,} ops"),
-    ]  # fmt: skip
-    print_table(_console(), [("", "left"), ("", "left")], rows)
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        done = -1
+
+        def advance(part: str) -> None:
+            nonlocal done
+            done += 1
+            bar.update(task, completed=done, description=f"{what} {part}")
+
+        yield advance
+
+
+def _say_estimates(problem: Graph) -> None:
+    """Name the calls whose cost is a guess."""
+    from poet.costs.analytic import estimated_kinds
+
+    kinds = estimated_kinds(problem)
+    if kinds:
+        text = ", ".join(f"{printable(kind)} ({count} calls)" for kind, count in kinds.items())
+        print(
+            f"note: no table has the FLOPs of {text}; estimated from their bytes", file=sys.stderr
+        )
 
 
 def _console() -> "Console":
@@ -341,12 +428,6 @@ def _console() -> "Console":
 
 def _print_json(value: Any) -> None:
     print(msgspec.json.encode(value).decode())
-
-
-def _exact(value: float | str | None) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _figure_text(value: float) -> str:

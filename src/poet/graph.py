@@ -25,7 +25,10 @@ Phase = Literal["forward", "backward", "update"]
 MAX_BYTES = 2**53 - 1
 """The largest size POET handles: the largest integer that every JSON reader keeps exact."""
 MAX_ARGUMENT_DEPTH = 32
-_TAGS = {"tensor": int, "value": int, "float": str, "dtype": str}
+_TAGS = {
+    "tensor": int, "value": int, "float": str, "dtype": str, "device": str, "layout": str,
+    "memory_format": str,
+}  # fmt: skip
 
 
 def printable(name: str) -> str:
@@ -40,13 +43,19 @@ def check_range(field: str, value: float, most: float = inf) -> None:
         raise ValueError(f"{field} is {str(value)[:24]}; it must be {bound}")
 
 
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"shape is {list(shape)}; extents cannot be negative")
+
+
 class Tensor(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """A storage and its value. Views of one storage are one tensor.
 
     `becomes` names the tensor that takes this one's value when the next step starts (an updated
-    parameter becomes the old one); the two share one slot in the store.
+    parameter becomes the old one); the two share one slot in the store. `strides`, in elements, are
+    given where the elements do not lie in row-major order.
     """
 
     name: str
@@ -54,12 +63,13 @@ class Tensor(
     role: Role = "activation"
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
+    strides: tuple[int, ...] | None = None
     becomes: int | None = None
 
     def __post_init__(self) -> None:
         check_range("nbytes", self.nbytes, MAX_BYTES)
-        if self.shape is not None and any(extent < 0 for extent in self.shape):
-            raise ValueError(f"shape is {list(self.shape)}; extents cannot be negative")
+        if self.shape is not None:
+            _check_shape(self.shape)
 
 
 class InPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,13 +79,41 @@ class InPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     input: int
 
 
+class Value(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """An inner result of an op, which nobody outside it sees: `{"value": n}` in its calls.
+
+    `nbytes` is what its storage takes while the op runs; a view of something else, `view_of`, takes
+    none. A view of `{"tensor": 5}` or `{"value": 2}` keeps that alive as long as it is used.
+    """
+
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+    view_of: dict[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_range("nbytes", self.nbytes, MAX_BYTES)
+        _check_shape(self.shape)
+        if self.view_of is None:
+            return
+        if self.nbytes:
+            raise ValueError(f"a view takes no bytes of its own; this one says {self.nbytes}")
+        if len(self.view_of) != 1 or not self.view_of.keys() <= {"tensor", "value"}:
+            raise ValueError(f"view_of is {self.view_of}; it must name a tensor or a value")
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One call an op is made of: its kind (`aten.convolution`), arguments by name, and results.
 
     Arguments are plain JSON. A one-key object stands for what JSON lacks: `{"tensor": 5}` an input
     or output of the op, `{"value": 0}` an inner result of an earlier call of the same op,
-    `{"float": "-inf"}` a number that is not finite, `{"dtype": "float32"}` an element type.
-    Results are `{"tensor": id}`, `{"value": n}`, or null for one that nobody uses.
+    `{"float": "-inf"}` a number that is not finite, `{"dtype": "float32"}` an element type;
+    `device`, `layout` and `memory_format` are tagged like a dtype. The parameter `{"tensor": 7}` of
+    a scalar argument (a learning rate) stands for that tensor's one element. Results are
+    `{"tensor": id}`, `{"value": n}`, or null where the call gives nothing.
     """
 
     kind: str
@@ -88,6 +126,9 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     `recomputable` is true of every op that gives the same bits when it runs again (random ops do,
     with their state saved) and false of updates and side effects. An op lists each input once.
+    `random_state_bytes` is the size of the generator state that must be saved before a random op
+    runs and set before it runs again; 0 for all others. `values` are the inner results of its
+    calls.
     """
 
     name: str
@@ -96,11 +137,14 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     outputs: tuple[int, ...]
     in_place: tuple[InPlace, ...] = ()
     recomputable: bool = True
+    random_state_bytes: int = 0
+    values: tuple[Value, ...] = ()
     calls: tuple[Call, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.outputs:
             raise ValueError(f"op {self.name!r} has no outputs")
+        check_range("random_state_bytes", self.random_state_bytes, MAX_BYTES)
         for field in ("inputs", "outputs"):
             ids = getattr(self, field)
             if len(set(ids)) != len(ids):
@@ -274,6 +318,11 @@ def _check_successors(graph: Graph) -> None:
 def _check_calls(op: Op) -> None:
     known = {*op.inputs, *op.outputs}
     values: set[int] = set()
+    for n, value in enumerate(op.values):
+        if value.view_of is not None:
+            ((tag, i),) = value.view_of.items()
+            if (tag == "tensor" and i not in known) or (tag == "value" and not 0 <= i < n):
+                raise ValueError(f"value {n} of op {op.name!r} is a view of {tag} {i}, not its own")
     for call in op.calls:
         for key, target in _references(call.arguments, f"{call.kind} in op {op.name!r}"):
             if key == "tensor" and target not in known:
@@ -290,6 +339,11 @@ def _check_calls(op: Op) -> None:
             if len(result) != 1 or not result.keys() <= {"tensor", "value"}:
                 raise ValueError(f"{call.kind} in op {op.name!r} has a wrong result: {result}")
             if "value" in result:
+                if not 0 <= result["value"] < len(op.values):
+                    raise ValueError(
+                        f"{call.kind} in op {op.name!r} makes value {result['value']}; the op "
+                        f"describes {len(op.values)} values"
+                    )
                 values.add(result["value"])
             elif result["tensor"] not in op.outputs:
                 raise ValueError(

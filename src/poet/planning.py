@@ -9,17 +9,20 @@ import os
 import time
 from collections.abc import Callable
 from math import isfinite
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
 from poet.baselines import METHODS
+from poet.capturing import Granularity, capture_named
+from poet.costs.analytic import analytic
 from poet.device import Costs, Device
 from poet.devices import find_device
 from poet.errors import PoetError
 from poet.files import decode_json, format_of, read_bytes
 from poet.graph import Graph, printable
 from poet.instances import Instance, decode_instance
+from poet.optimizers import parse_optimizer
 from poet.planner.floor import Floor, least_joules, least_seconds, memory_floor
 from poet.quantities import parse_bytes, parse_deadline
 from poet.referee import check
@@ -40,12 +43,15 @@ from poet.schedule import (
 )
 from poet.verdict import Report
 
+if TYPE_CHECKING:
+    from poet.tracer.program import Program
+
 PLANNER = "poet"
 """The planner's name among the methods."""
 
 
 def plan(
-    problem: Instance | Graph | str,
+    problem: "Instance | Graph | Program | str",
     device: str | Device | None = None,
     ram: str | int | None = None,
     deadline: str | float | None = None,
@@ -68,12 +74,15 @@ def plan(
 ) -> Plan:
     """The least-energy schedule found for a problem under a RAM budget and a deadline.
 
-    A problem is an `Instance`, which carries its costs, a `Graph`, which needs `costs`, or the path
-    of a file with one of the two. `ram` is bytes or a size such as `"256 KiB"`, by default what the
-    board has left for tensors; without a board there is no limit. `deadline` is `"20s"`, a number
-    of seconds, or `"1.5x"` the keep-all step. `ram="min"` asks for the smallest RAM that a schedule
-    was found for, and then for the least energy there. `method` asks one schedule maker alone.
-    `work_limit` counts work instead of seconds, so that an answer repeats for a `seed`.
+    A problem is a captured `Program` or its `Graph`; an `Instance`, which carries its costs; the
+    path of a file with a graph or an instance; or a model by name, as on the command line. The
+    costs of a graph are the device's by its rates, unless `costs` are given.
+
+    `ram` is bytes or a size such as `"256 KiB"`, by default what the board has left for tensors;
+    without a board there is no limit. `deadline` is `"20s"`, a number of seconds, or `"1.5x"` the
+    keep-all step. `ram="min"` asks for the smallest RAM that a schedule was found for, and then for
+    the least energy there. `method` asks one schedule maker alone. `work_limit` counts work instead
+    of seconds, so that an answer repeats for a `seed`.
 
     A problem without a schedule gives a Plan too: its `status` is `infeasible` (proven) or
     `unknown` and its `reason` says why.
@@ -89,8 +98,8 @@ def plan(
     ):
         if value not in kinds:
             raise PoetError(f"{what} is {value!r}; it must be one of {', '.join(map(str, kinds))}")
-    graph, costs = _graph_and_costs(problem, costs)
     board = find_device(device) if isinstance(device, str) else device
+    graph, costs = _graph_and_costs(problem, costs, board)
     start, end = places(graph, params)
     budget = Budget(
         ram_bytes=_ram_bytes(None if ram == "min" else ram, board),
@@ -124,10 +133,20 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def read_problem(path: str) -> Instance | Graph:
-    """An instance or a graph from a .json file."""
+def read_problem(
+    path: str,
+    optimizer: str = "sgd",
+    *,
+    granularity: Granularity = "planning",
+    fuse_updates: bool = False,
+    cache: bool = True,
+) -> Instance | Graph:
+    """An instance or a graph from a .json file, or the graph of a model by name."""
+    chosen = parse_optimizer(optimizer)
     if not path.endswith(".json"):
-        raise PoetError(f"{path!r} is not a .json file: give an instance or a graph")
+        return capture_named(
+            path, chosen, granularity=granularity, fuse_updates=fuse_updates, cache=cache
+        ).graph
     data = read_bytes(path)
     if format_of(data, path) is None:
         return decode_instance(data, path)
@@ -258,13 +277,20 @@ def _smallest(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Bud
     return msgspec.structs.replace(budget, ram_bytes=peak)
 
 
-def _graph_and_costs(problem: Instance | Graph, costs: Costs | None) -> tuple[Graph, Costs]:
-    if isinstance(problem, Instance):
-        graph, costs = problem.graph, costs or problem.costs
-    elif costs is None:
-        raise PoetError(f"the graph {problem.name!r} has no costs: give `costs` (--costs FILE)")
-    else:
-        graph = problem
+def _graph_and_costs(
+    problem: "Instance | Graph | Program", costs: Costs | None, board: Device | None
+) -> tuple[Graph, Costs]:
+    graph = problem if isinstance(problem, Graph) else problem.graph
+    if costs is None:
+        if isinstance(problem, Instance):
+            costs = problem.costs
+        elif board is not None:
+            costs = analytic(graph, board)
+        else:
+            raise PoetError(
+                f"the graph {graph.name!r} has no costs: give a device (--device rpi4; see poet "
+                "devices) or `costs` (--costs FILE)"
+            )
     try:
         costs.check_belongs(graph)
     except ValueError as error:
@@ -282,7 +308,7 @@ def _deadline_seconds(deadline: str | float | None, costs: Costs) -> float | Non
     return None if deadline is None else parse_deadline(deadline, costs.keep_all_seconds)
 
 
-def _usual_transfers(problem: Instance | Graph, board: Device | None) -> Transfers:
+def _usual_transfers(problem: object, board: Device | None) -> Transfers:
     if isinstance(problem, Instance):
         return "free"  # as the released code counts
     return "overlap" if board and board.overlap else "serial"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from poet import Call, Graph, InPlace, Op, Tensor
+from poet import Call, Graph, InPlace, Op, Tensor, Value
 
 
 def tensor(nbytes: int = 4, **fields: Any) -> Tensor:
@@ -73,7 +73,8 @@ def test_refuses(make: Any, message: str) -> None:
 
 
 def calls(*made: Call) -> Op:
-    return op((0,), (1,), calls=made)
+    inner = Value(nbytes=8, shape=(2,), dtype="float32")
+    return op((0,), (1,), values=(inner,), calls=made)
 
 
 def test_calls_may_name_tensors_and_earlier_values() -> None:
@@ -99,6 +100,7 @@ def test_calls_may_name_tensors_and_earlier_values() -> None:
         (Call(kind="k", arguments={"a": object()}), "type object"),
         (Call(kind="k", results=({"tensor": 0},)), "not one of the op's outputs"),
         (Call(kind="k", results=({"gizmo": 0},)), "wrong result"),
+        (Call(kind="k", results=({"value": 1},)), "makes value 1; the op describes 1 values"),
     ],
 )
 def test_wrong_calls_are_refused(call: Call, message: str) -> None:
@@ -129,3 +131,18 @@ def test_fingerprint_ignores_names_and_nothing_else() -> None:
         graph([tensor()] * 2, op((0,), (1,), calls=(Call(kind="k"),))),
     ]
     assert len({g.fingerprint for g in [base, *others]}) == len(others) + 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"shape": (-1,)}, "extents cannot be negative"),
+        ({"view_of": {"tensor": 0}}, "takes no bytes of its own"),
+        ({"nbytes": 0, "view_of": {"gizmo": 0}}, "must name a tensor or a value"),
+        ({"nbytes": 0, "view_of": {"tensor": 7}}, "a view of tensor 7, not its own"),
+        ({"nbytes": 0, "view_of": {"value": 0}}, "a view of value 0, not its own"),
+    ],
+)
+def test_wrong_inner_values_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        op((0,), (1,), values=(Value(**({"nbytes": 8, "shape": (2,), "dtype": "int8"} | fields)),))

@@ -68,3 +68,45 @@ def peak_text(plan: Plan, report: Report) -> str:
         else plan.graph.tensor_text(step.tensor)
     )
     return f"instruction {at}, {where}"
+
+
+def complaints(file: object, plan: Plan, report: Report) -> list[str]:
+    """What a replay found wrong with a plan, a sentence each."""
+    found = []
+    if report.violation is not None:
+        where = report.violation.instruction
+        edge = "start" if report.violation.rule in ("ram", "store") else "end"
+        at = f"at the step's {edge}" if where is None else f"at instruction {where}"
+        rule, message = report.violation.rule, report.violation.message
+        found.append(f"{file} is not valid {at} ({rule}): {message}")
+    return found + [
+        f"{file} claims {mismatch.field} {_exact(mismatch.claimed)}; "
+        f"its replay gives {_exact(mismatch.replayed)}"
+        for mismatch in report.mismatches
+    ]
+
+
+def report_rows(plan: Plan, report: Report) -> list[tuple[str, str]]:
+    """What a replay measured: labels and texts, in reading order."""
+    return [
+        ("plan", f"valid, and its claims hold: {len(plan.schedule):,} instructions replayed"),
+        ("energy", f"{amount_text(report.joules, 'J')}: "
+                   f"{amount_text(report.compute_joules, 'J')} compute, "
+                   f"{amount_text(report.transfer_joules, 'J')} transfers, "
+                   f"{amount_text(report.idle_joules, 'J')} idle"),
+        ("time", f"{amount_text(report.seconds, 's')}: "
+                 f"{amount_text(report.compute_seconds, 's')} compute, "
+                 f"{amount_text(report.transfer_seconds, 's')} transfers "
+                 f"({plan.budget.transfers})"),
+        ("RAM peak", f"{bytes_text(report.peak_bytes)} at {peak_text(plan, report)}"),
+        ("store", bytes_text(report.store_peak_bytes)),
+        ("moved", f"{report.page_outs:,} page-outs ({bytes_text(report.page_out_bytes)}), "
+                  f"{report.page_ins:,} page-ins ({bytes_text(report.page_in_bytes)})"),
+        ("recomputed", f"{report.recomputed_ops:,} ops"),
+    ]  # fmt: skip
+
+
+def _exact(value: float | str | None) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

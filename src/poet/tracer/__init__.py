@@ -1,0 +1,1 @@
+"""PyTorch training step -> Graph and Program: what is computed, and how to call each op."""

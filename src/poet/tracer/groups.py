@@ -1,0 +1,100 @@
+"""Groups: what an optimizer, ours or torch's, means for each parameter.
+
+A torch optimizer is taken where its arithmetic is known, option by option; anything else is refused
+by name, so that no update is ever almost the same.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+
+from poet.errors import PoetError
+from poet.optimizers import SGD, Adam, AdamW, Optimizer
+from poet.tracer.joint import Step
+
+
+class Groups(NamedTuple):
+    """The optimizers of a step, and which of them each parameter has (None: all the first)."""
+
+    optimizers: tuple[Optimizer, ...] = ()
+    member: dict[str, int] | None = None
+
+    def without_rates(self) -> "Groups":
+        """The same for every learning rate: a graph does not depend on it."""
+        same = tuple(msgspec.structs.replace(each, lr=0.0) for each in self.optimizers)
+        return Groups(same, self.member)
+
+
+def groups_of(optimizer: Any, step: Step) -> Groups:
+    """The groups of an optimizer: ours, one of torch's, or none."""
+    if optimizer is None:
+        return Groups()
+    if isinstance(optimizer, SGD | Adam | AdamW):
+        return Groups((optimizer,))
+    if isinstance(optimizer, type) and issubclass(optimizer, SGD | Adam | AdamW):
+        raise PoetError(f"give an optimizer, as in poet.{optimizer.__name__}(lr=0.01)")
+    known = _TORCH.get(type(optimizer))
+    if known is None:
+        raise PoetError(
+            f"POET does not know the arithmetic of {type(optimizer).__module__}."
+            f"{type(optimizer).__qualname__}. It knows poet.SGD, poet.Adam and poet.AdamW and "
+            "their namesakes in torch.optim; with optimizer=None the step gives out gradients"
+        )
+    names = {id(value): name for _, name, value in reversed(list(step.owned_parameters()))}
+    found, member = [], {}
+    for n, group in enumerate(optimizer.param_groups):
+        found.append(_group(type(optimizer).__name__, group, *known))
+        for parameter in group["params"]:
+            if id(parameter) not in names:
+                raise PoetError(
+                    f"the optimizer has a parameter of shape {list(parameter.shape)} that the "
+                    "model does not have: make the optimizer from this model's parameters"
+                )
+            member[names[id(parameter)]] = n
+    return Groups(tuple(found), member)
+
+
+def _group(
+    kind: str,
+    group: Mapping[str, Any],
+    make: Callable[[Mapping[str, Any]], Optimizer],
+    usual: Mapping[str, Any],
+) -> Optimizer:
+    for option, value in usual.items():
+        if group.get(option, value) not in (value, None, False):
+            raise PoetError(
+                f"POET does not know the arithmetic of torch.optim.{kind} with "
+                f"{option}={group[option]!r}. Leave {option} at {value!r}, or use optimizer=None "
+                "and your own update"
+            )
+    for option, value in group.items():
+        if isinstance(value, torch.Tensor):
+            raise PoetError(
+                f"torch.optim.{kind} has {option} as a tensor; POET takes it as a number, which "
+                "each step can change"
+            )
+    return make(group)
+
+
+def _adam(kind: type[Adam] | type[AdamW], group: Mapping[str, Any]) -> Optimizer:
+    beta1, beta2 = group["betas"]
+    return kind(group["lr"], beta1, beta2, group["eps"], group["weight_decay"])
+
+
+_USUAL = {"maximize": False, "differentiable": False, "capturable": False, "fused": False}
+_TORCH: dict[type, tuple[Callable[[Mapping[str, Any]], Optimizer], dict[str, Any]]] = {
+    torch.optim.SGD: (
+        lambda g: SGD(g["lr"], g["momentum"], g["dampening"], g["weight_decay"], g["nesterov"]),
+        _USUAL,
+    ),
+    torch.optim.Adam: (
+        lambda g: _adam(AdamW if g.get("decoupled_weight_decay") else Adam, g),
+        {**_USUAL, "amsgrad": False},
+    ),
+    torch.optim.AdamW: (
+        lambda g: _adam(AdamW, g),
+        {**_USUAL, "amsgrad": False},
+    ),
+}

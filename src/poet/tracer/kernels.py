@@ -1,0 +1,109 @@
+"""Kernels: the updates that a graph calls, in torch, bit for bit like `torch.optim` on one tensor.
+
+Each takes the arguments of its call by name, writes parameter and state in place and returns them.
+The order of operations is that of torch's plain (not fused, not multi-tensor) implementations; only
+temporaries are reused. Arithmetic on the learning rate and the step count is Python's, in doubles.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+FIRST_MOMENTUM = -0.0
+"""Where a momentum buffer starts: -0.0 + g is g, bit for bit, for every g; 0.0 + -0.0 is not."""
+
+
+def sgd(
+    *,
+    parameter: Tensor,
+    gradient: Tensor,
+    learning_rate: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    momentum_buffer: Tensor | None = None,
+    step: int = 1,
+) -> tuple[Tensor, ...]:
+    if weight_decay != 0:
+        gradient = gradient.add(parameter, alpha=weight_decay)
+    if momentum_buffer is None:
+        return (parameter.add_(gradient, alpha=-learning_rate),)
+    # The first buffer is the gradient itself, undampened.
+    share = 1 - dampening if step > 1 or dampening == 0 else 1
+    momentum_buffer.mul_(momentum).add_(gradient, alpha=share)
+    if not nesterov:
+        gradient = momentum_buffer
+    elif weight_decay != 0:
+        gradient.add_(momentum_buffer, alpha=momentum)
+    else:
+        gradient = gradient.add(momentum_buffer, alpha=momentum)
+    return parameter.add_(gradient, alpha=-learning_rate), momentum_buffer
+
+
+def adam(
+    *,
+    parameter: Tensor,
+    gradient: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    learning_rate: float,
+    step: int,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+) -> tuple[Tensor, ...]:
+    decayed = gradient.add(parameter, alpha=weight_decay) if weight_decay != 0 else gradient
+    _moments(exp_avg, exp_avg_sq, decayed, beta1, beta2)
+    del decayed  # before the next temporary is made
+    return _descent(parameter, exp_avg, exp_avg_sq, learning_rate, step, beta1, beta2, epsilon)
+
+
+def adamw(
+    *,
+    parameter: Tensor,
+    gradient: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    learning_rate: float,
+    step: int,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+) -> tuple[Tensor, ...]:
+    if weight_decay != 0:
+        parameter.mul_(1 - learning_rate * weight_decay)
+    _moments(exp_avg, exp_avg_sq, gradient, beta1, beta2)
+    return _descent(parameter, exp_avg, exp_avg_sq, learning_rate, step, beta1, beta2, epsilon)
+
+
+def _moments(
+    exp_avg: Tensor, exp_avg_sq: Tensor, gradient: Tensor, beta1: float, beta2: float
+) -> None:
+    exp_avg.lerp_(gradient, 1 - beta1)
+    exp_avg_sq.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+
+
+def _descent(
+    parameter: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    learning_rate: float,
+    step: int,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> tuple[Tensor, ...]:
+    step_size = learning_rate / (1 - beta1**step)
+    denominator = exp_avg_sq.sqrt().div_((1 - beta2**step) ** 0.5).add_(epsilon)
+    return parameter.addcdiv_(exp_avg, denominator, value=-step_size), exp_avg, exp_avg_sq
+
+
+KERNELS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
+    "poet.sgd": sgd,
+    "poet.adam": adam,
+    "poet.adamw": adamw,
+}

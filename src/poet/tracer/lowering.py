@@ -1,0 +1,429 @@
+"""Lowering: the joint graph of torch becomes a Graph, one op for each kernel that runs.
+
+A storage is a tensor. Views own nothing: each op that reads a view repeats the calls that make it,
+starting from the storage's own tensor, so that views cost nothing and keep nothing alive. Items of
+a call with several results, detaches and other bookkeeping disappear the same way. What a call
+makes and nobody reads is an inner value, which takes RAM only while the op runs.
+
+Parameters, buffers, constants and inputs are the tensors that exist when the step starts. A buffer
+that the step changes (BatchNorm's statistics) is written to a new tensor that `becomes` the old one
+at the next step: the op that does so reads the old value and leaves it alone, so it can run again
+and gives the same bits. The gradient of the loss, 1, is an op of its own.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch._functorch._aot_autograd.descriptors import (
+    BufferAOTInput,
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    ParamAOTInput,
+    PlainAOTInput,
+    PlainAOTOutput,
+    TangentAOTInput,
+)
+
+from poet.errors import PoetError
+from poet.graph import Call, Op, Phase, Role, Tensor, Value
+from poet.tracer.arguments import Reference, dtype_text, encode, kind_of, named_arguments
+from poet.tracer.nodes import (
+    GETITEM,
+    Node,
+    backward_nodes,
+    is_random,
+    needed,
+    op_name,
+    state_bytes,
+    storage_of,
+    strides_of,
+)
+
+_FIRST = "the gradient of the loss"
+
+
+class Lowered(NamedTuple):
+    """The captured step before updates are added: tensors, ops, and which tensor is what.
+
+    `gradients` say, for each trained parameter, the tensor that holds its gradient and the calls
+    that view it in the parameter's shape.
+    """
+
+    tensors: list[Tensor]
+    ops: list[Op]
+    parameters: dict[str, int]
+    buffers: dict[str, int]
+    constants: dict[int, torch.Tensor]
+    inputs: dict[int, int]
+    loss: int
+    gradients: dict[str, "View"]
+
+
+class View(NamedTuple):
+    """A tensor seen through calls: `values` are the inner values those calls make."""
+
+    tensor: int
+    calls: tuple[Call, ...]
+    values: tuple[Value, ...]
+    result: Reference
+
+
+def lower(module: torch.fx.GraphModule, names: "Names") -> Lowered:
+    """The step that a joint graph describes."""
+    return _Lowering(module, names).run()
+
+
+class Names(NamedTuple):
+    """What the names in a trace stand for: parameters and buffers, or constants."""
+
+    owned: dict[str, str]
+    constants: dict[str, torch.Tensor]
+
+
+class _Builder:
+    """The calls and inner values of one op, while they are put together."""
+
+    def __init__(self, lowering: "_Lowering") -> None:
+        self.lowering = lowering
+        self.calls: list[Call] = []
+        self.values: list[Value] = []
+        self.inputs: dict[int, None] = {}
+        self._seen: dict[Node, Reference] = {}
+
+    def reference(self, node: Node) -> Any:
+        """What an argument stands for: a tensor, a view made here, or a plain number."""
+        if node in self._seen:
+            return self._seen[node]
+        made = node.meta.get("val")
+        if not isinstance(made, torch.Tensor):
+            return encode(made, self.reference)
+        i = self.lowering.tensor_of(node)
+        self.inputs[i] = None
+        root = {"tensor": i}
+        found = root if self.lowering.base[i] is node else self._view(node, root)
+        self._seen[node] = found
+        return found
+
+    def _view(self, node: Node, root: Reference) -> Reference:
+        """Repeat the call that makes a view."""
+        source, place = node, None
+        if node.target is GETITEM:
+            source, place = node.args[0], node.args[1]  # type: ignore[assignment]
+        elif (
+            node.target is torch.ops.aten.detach.default
+            or node.target is torch.ops.aten.alias.default
+        ):
+            return self.reference(node.args[0])  # type: ignore[arg-type, no-any-return]
+        arguments = self.arguments(source)
+        made = self.value(node.meta["val"], root)
+        results: list[Reference | None] = [made]
+        if place is not None:
+            results = [None] * len(source.meta["val"])
+            results[int(place)] = made  # type: ignore[arg-type]
+        self.add(source, arguments, tuple(results))
+        return made
+
+    def arguments(self, node: Node) -> dict[str, Any]:
+        return {name: encode(a, self.reference) for name, a in named_arguments(node).items()}
+
+    def value(self, made: torch.Tensor, view_of: Reference | None = None) -> Reference:
+        self.values.append(
+            Value(
+                nbytes=0 if view_of else made.untyped_storage().nbytes(),
+                shape=tuple(made.shape),
+                dtype=dtype_text(made.dtype),
+                strides=strides_of(made),
+                view_of=view_of,
+            )
+        )
+        return {"value": len(self.values) - 1}
+
+    def add(
+        self, node: Node, arguments: dict[str, Any], results: tuple[Reference | None, ...]
+    ) -> None:
+        assert isinstance(node.target, torch._ops.OpOverload)
+        self.calls.append(Call(kind=kind_of(node.target), arguments=arguments, results=results))
+
+
+class _Lowering:
+    def __init__(self, module: torch.fx.GraphModule, names: Names) -> None:
+        self.module = module
+        self.names = names
+        self.nodes = list(module.graph.nodes)
+        self.tensors: list[Tensor] = []
+        self.ops: list[Op] = []
+        self.base: list[Node] = []
+        self.step = Lowered(self.tensors, self.ops, {}, {}, {}, {}, -1, {})
+        self._of_storage: dict[int, int] = {}
+        self._backward = backward_nodes(self.nodes)
+        self._used = needed(self.nodes)
+        self._first: Op | None = None
+
+    def run(self) -> Lowered:
+        for node in self.nodes:
+            if node.op == "placeholder":
+                self._given(node)
+            elif node.op == "get_attr":
+                self._constant(node)
+            elif node.op == "call_function" and node in self._used:
+                self._call(node)
+        return self._outputs(self.nodes[-1])
+
+    def tensor_of(self, node: Node) -> int:
+        return self._of_storage[storage_of(node.meta["val"])]
+
+    def _tensor(self, node: Node, name: str, role: Role) -> int:
+        made = node.meta["val"]
+        if not isinstance(made, torch.Tensor) or made.layout is not torch.strided:
+            raise PoetError(f"{name} is {made!r}: POET plans dense tensors")
+        i = len(self.tensors)
+        self.tensors.append(
+            Tensor(
+                name=name,
+                nbytes=made.untyped_storage().nbytes(),
+                role=role,
+                shape=tuple(made.shape),
+                dtype=dtype_text(made.dtype),
+                strides=strides_of(made),
+            )
+        )
+        self.base.append(node)
+        self._of_storage[storage_of(made)] = i
+        return i
+
+    def _given(self, node: Node) -> None:
+        about = node.meta["desc"]
+        if isinstance(about, TangentAOTInput):
+            self._first_gradient(node)
+            return
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            return
+        if storage_of(node.meta["val"]) in self._of_storage:
+            other = self.tensors[self.tensor_of(node)].name
+            name = self.names.owned.get(getattr(about, "target", ""), node.name)
+            raise PoetError(
+                f"{other} and {name} are views of one storage: POET needs each parameter and "
+                "buffer in its own. Give them separate tensors"
+            )
+        if isinstance(about, ParamAOTInput):
+            name = self.names.owned[about.target]
+            self.step.parameters[name] = self._tensor(node, name, "parameter")
+        elif isinstance(about, BufferAOTInput) and about.target in self.names.constants:
+            i = self._tensor(node, f"constant {about.target}", "buffer")
+            self.step.constants[i] = self.names.constants[about.target]
+        elif isinstance(about, BufferAOTInput):
+            name = self.names.owned[about.target]
+            self.step.buffers[name] = self._tensor(node, name, "buffer")
+        elif isinstance(about, PlainAOTInput):
+            if node.users:
+                self.step.inputs[about.idx] = self._tensor(node, f"input {about.idx}", "input")
+        else:
+            raise PoetError(f"the step has an input that POET does not know: {about}")
+
+    def _constant(self, node: Node) -> None:
+        value = getattr(self.module, str(node.target))
+        if not isinstance(value, torch.Tensor):
+            raise PoetError(f"the step holds {node.target}, a {type(value).__name__}")
+        node.meta.setdefault("val", value)
+        self.step.constants[self._tensor(node, f"constant {node.target}", "buffer")] = value
+
+    def _first_gradient(self, node: Node) -> None:
+        i = self._tensor(node, _FIRST, "gradient")
+        made = node.meta["val"]
+        # It runs when the backward pass starts; its placeholder comes first of all.
+        self._first = Op(
+            name=_FIRST,
+            phase="backward",
+            outputs=(i,),
+            calls=(
+                Call(
+                    kind="aten.full",
+                    arguments={
+                        "size": list(made.shape),
+                        "fill_value": 1,
+                        "dtype": {"dtype": dtype_text(made.dtype)},
+                        "device": {"device": str(made.device)},
+                    },
+                    results=({"tensor": i},),
+                ),
+            ),
+        )
+
+    def _call(self, node: Node) -> None:
+        if node.target is GETITEM:
+            return
+        made = node.meta.get("val")
+        results = list(made) if isinstance(made, list | tuple) else [made]
+        tensors = [item for item in results if isinstance(item, torch.Tensor)]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise PoetError(
+                f"{op_name(node)}: POET cannot keep {node.target}, which is no operator but a "
+                "piece of Python or a region with rules of its own"
+            )
+        if not tensors:
+            return  # a size, an assertion: already true of the shapes at hand
+        known = [storage_of(item) in self._of_storage for item in tensors]
+        if all(known):
+            return  # a view: whoever reads it repeats it
+        if any(known):
+            raise PoetError(f"{op_name(node)}: {node.target} returns both new tensors and views")
+        self._op(node, results, self._readers(node))
+
+    def _readers(self, node: Node) -> dict[int, Node]:
+        """For a call with several results, the node that takes each; for one result, the call."""
+        if not isinstance(node.meta["val"], list | tuple):
+            return {0: node} if node.users or is_random(node) else {}
+        return {int(user.args[1]): user for user in node.users if user.target is GETITEM}  # type: ignore[arg-type]
+
+    def _op(self, node: Node, results: list[Any], readers: dict[int, Node]) -> None:
+        builder = _Builder(self)
+        arguments = builder.arguments(node)
+        phase: Phase = "backward" if node in self._backward else "forward"
+        role: Role = "gradient" if phase == "backward" else "activation"
+        name = op_name(node)
+        outputs: list[int] = []
+        references: list[Reference | None] = []
+        for place, item in enumerate(results):
+            if not isinstance(item, torch.Tensor):
+                references.append(None)
+            elif place in readers and (readers[place] in self._used):
+                label = name if len(results) == 1 else f"{name}.{place}"
+                outputs.append(self._tensor(readers[place], label, role))
+                references.append({"tensor": outputs[-1]})
+            else:
+                references.append(builder.value(item))
+        if not outputs:
+            return
+        tensors = [item for item in results if isinstance(item, torch.Tensor)]
+        builder.add(node, arguments, tuple(references))
+        if phase == "backward" and self._first is not None:
+            self.ops.append(self._first)
+            self._first = None
+        self.ops.append(
+            Op(
+                name=name,
+                phase=phase,
+                inputs=tuple(i for i in builder.inputs if i not in outputs),
+                outputs=tuple(outputs),
+                random_state_bytes=state_bytes(tensors[0].device) if is_random(node) else 0,
+                values=tuple(builder.values),
+                calls=tuple(builder.calls),
+            )
+        )
+
+    def _outputs(self, output: Node) -> Lowered:
+        """Roles and names of what the step is for: the loss, new buffers, gradients."""
+        loss = -1
+        if self._first is not None:  # every parameter's gradient is the loss's own
+            self.ops.append(self._first)
+        for node, about in zip(output.args[0], output.meta["desc"], strict=True):  # type: ignore[arg-type]
+            if isinstance(about, PlainAOTOutput):
+                loss = self._owned(node, "loss", "output")
+            elif isinstance(about, InputMutationAOTOutput):
+                self._changed(node, about.mutated_input)
+            elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, ParamAOTInput):
+                name = self.names.owned[about.grad_of.target]
+                if node is None:
+                    raise PoetError(
+                        f"{name} gets no gradient: the loss does not depend on it. Freeze it with "
+                        f"model.get_parameter({name!r}).requires_grad_(False), or leave it out"
+                    )
+                self.step.gradients[name] = self._gradient(node, name)
+            elif node is not None:
+                raise PoetError(f"the step has an output that POET does not know: {about}")
+        if not self.step.gradients:
+            raise PoetError("no parameter gets a gradient: there is nothing to train")
+        return self.step._replace(loss=loss)
+
+    def _changed(self, node: Node, about: Any) -> None:
+        if isinstance(about, PlainAOTInput):
+            return  # the batch is the user's; what the model does to its copy of it is lost
+        if not isinstance(about, BufferAOTInput):
+            raise PoetError(
+                f"the model changes its parameter {getattr(about, 'target', about)} in the forward "
+                "pass; POET changes parameters in updates only. Make it a buffer"
+            )
+        if about.target in self.names.constants:
+            raise PoetError(
+                f"the model changes {about.target}, which is neither a parameter nor a buffer, so "
+                "the next step would not see it. Make it a buffer with register_buffer"
+            )
+        name = self.names.owned[about.target]
+        old = self.step.buffers[name]
+        new = self._owned(node, name, "buffer")
+        self.tensors[new] = msgspec.structs.replace(
+            self.tensors[new], name=name, role="buffer", becomes=old
+        )
+
+    def _owned(self, node: Node, name: str, role: Role) -> int:
+        """The tensor of an output, which must have its storage to itself; else a copy of it."""
+        i = self.tensor_of(node)
+        taken = self.tensors[i].role not in ("activation", "gradient")
+        if self.base[i] is node and not taken and self._made_by_op(i):
+            self.tensors[i] = msgspec.structs.replace(self.tensors[i], name=name, role=role)
+            return i
+        builder = _Builder(self)
+        return self._copy(builder, builder.reference(node), node, name, role)
+
+    def _made_by_op(self, i: int) -> bool:
+        return self.base[i].op == "call_function"
+
+    def _gradient(self, node: Node, name: str) -> View:
+        """A gradient, laid out as eager accumulates it: like its parameter."""
+        parameter = self.base[self.step.parameters[name]].meta["val"]
+        made = node.meta["val"]
+        builder = _Builder(self)
+        reference = builder.reference(node)
+        i = self.tensor_of(node)
+        if made.stride() != parameter.stride() or made.shape != parameter.shape:
+            i = self._copy(builder, reference, node, f"{name}.grad", "gradient", parameter)
+            return View(i, (), (), {"tensor": i})
+        if self.tensors[i].role == "gradient" and self.base[i].op == "call_function":
+            self.tensors[i] = msgspec.structs.replace(self.tensors[i], name=f"{name}.grad")
+        return View(i, tuple(builder.calls), tuple(builder.values), reference)
+
+    def _copy(
+        self,
+        builder: _Builder,
+        source: Reference,
+        node: Node,
+        name: str,
+        role: Role,
+        like: torch.Tensor | None = None,
+    ) -> int:
+        made: torch.Tensor = node.meta["val"]
+        like = made if like is None else like
+        form = torch.contiguous_format
+        if not like.is_contiguous() and like.is_contiguous(memory_format=torch.channels_last):
+            form = torch.channels_last
+        i = len(self.tensors)
+        self.tensors.append(
+            Tensor(
+                name=name,
+                nbytes=made.numel() * made.element_size(),
+                role=role,
+                shape=tuple(made.shape),
+                dtype=dtype_text(made.dtype),
+                strides=None if form is torch.contiguous_format else tuple(like.stride()),
+            )
+        )
+        self.base.append(node)
+        arguments = {"self": source, "memory_format": encode(form, builder.reference)}
+        copy = Call(kind="aten.clone", arguments=arguments, results=({"tensor": i},))
+        phase: Phase = "backward" if node in self._backward else "forward"
+        makers = [
+            k for k, op in enumerate(self.ops) if not builder.inputs.keys().isdisjoint(op.outputs)
+        ]
+        self.ops.insert(
+            max(makers, default=len(self.ops) - 1) + 1,
+            Op(
+                name=f"{name} (copy)",
+                phase=phase,
+                inputs=tuple(builder.inputs),
+                outputs=(i,),
+                values=tuple(builder.values),
+                calls=(*builder.calls, copy),
+            ),
+        )
+        return i

@@ -1,0 +1,74 @@
+"""Nodes: small questions about the nodes of a traced graph."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._functorch._aot_autograd.descriptors import TangentAOTInput
+
+Node = torch.fx.Node
+GETITEM = operator.getitem
+
+
+def storage_of(made: torch.Tensor) -> int:
+    """What names a storage: two tensors with the same answer share memory."""
+    return int(made.untyped_storage()._cdata)
+
+
+def strides_of(made: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides in elements, or None where the elements lie in row-major order."""
+    return None if made.is_contiguous() else tuple(made.stride())
+
+
+def is_random(node: Node) -> bool:
+    """Whether a call draws from the random generator."""
+    target = node.target
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in target.tags
+    )
+
+
+def state_bytes(device: torch.device) -> int:
+    """The size of the state of a device's random generator."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_rng_state(device).numel())
+    return int(torch.get_rng_state().numel())
+
+
+def needed(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes that some output depends on, and those whose random draws others rely on."""
+    wanted: set[Node] = set()
+    for node in reversed(nodes):
+        if node.op == "output" or is_random(node) or node in wanted:
+            wanted.add(node)
+            wanted.update(node.all_input_nodes)
+    return wanted
+
+
+def backward_nodes(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes of the backward pass: those behind the loss's gradient, and those so tagged."""
+    found: set[Node] = set()
+    for node in nodes:
+        if (
+            isinstance(node.meta.get("desc"), TangentAOTInput)
+            or node.meta.get("partitioner_tag") == "is_backward"
+            or any(source in found for source in node.all_input_nodes)
+        ):
+            found.add(node)
+    return found
+
+
+def op_name(node: Node, prefix: str = "model") -> str:
+    """The module path, and for calls that no single layer stands for, the call: `layer1.0.add`."""
+    stack: dict[str, Any] = node.meta.get("nn_module_stack") or node.meta.get(
+        "fwd_nn_module_stack", {}
+    )
+    path, kind = next(reversed(stack.values())) if stack else ("", "")
+    short = str(getattr(node.target, "_opname", node.name)).strip("_")
+    path = path.removeprefix(prefix).removeprefix(".")
+    kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    if path and kind.startswith("torch.nn.modules."):
+        return path
+    return f"{path}.{short}" if path else short

@@ -1,0 +1,314 @@
+"""Program: a captured step that can be run, op by op, under any schedule the referee accepts.
+
+`Layout` says which tensor of the graph is which parameter, buffer, input or state; it is a value
+and can be written to a file. `Program` joins it with the user's model. Its interpreter is the
+simple one: it executes the four instructions as they come, holds pages in a dictionary, and exists
+to show that a schedule computes the same bits. The runtime that trains for real is its own room.
+
+A program changes the model it was captured from, as a training step does: parameters are updated
+in place, buffers get their new values at the end, and gradients come back by name.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import nn
+
+from poet.errors import PoetError
+from poet.graph import Graph, Op, Tensor
+from poet.schedule import Compute, Free, PageIn, PageOut, Plan, Schedule
+from poet.tracer.arguments import decode, target_of
+from poet.tracer.joint import Step, take_apart
+from poet.tracer.kernels import FIRST_MOMENTUM, KERNELS
+from poet.tracer.mismatch import likely_cause
+
+
+class Layout(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="format",
+    tag="poet-program/1",
+):
+    """A graph and what its tensors are to the model. Numbers are tensor ids."""
+
+    graph: Graph
+    parameters: dict[str, int]
+    buffers: dict[str, int]
+    constants: dict[int, bytes]
+    inputs: dict[int, int]
+    """For each tensor of the example that the step reads, by position, its tensor."""
+    loss: int
+    gradients: dict[str, int]
+    """The gradients that the step gives out: none where its updates use them up."""
+    member: dict[str, int] = {}
+    """For each trained parameter, its group: which learning rate it has."""
+    state: dict[str, dict[str, int]] = {}
+    learning_rates: tuple[int, ...] = ()
+    step_count: int | None = None
+
+
+class Result(NamedTuple):
+    """What one step gives: the loss, and the gradients where no optimizer used them up."""
+
+    loss: torch.Tensor
+    gradients: dict[str, torch.Tensor]
+
+
+class Program:
+    """A captured training step of one model."""
+
+    def __init__(self, layout: Layout, step: Step, learning_rates: Sequence[float] = ()) -> None:
+        self.layout = layout
+        self.graph = layout.graph
+        self.model: nn.Module = step.model
+        self.example = step.example
+        self.steps_done = 0
+        self.learning_rates = list(learning_rates)
+        self._parameters = {known: value for _, known, value in step.owned_parameters()}
+        self._buffers = {known: value for _, known, value in step.owned_buffers()}
+        self._runs: dict[int, Callable[[_Memory], None]] = {}
+        self.state = {
+            name: {kept: _fresh_state(kept, self._parameters[name]) for kept in held}
+            for name, held in layout.state.items()
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """The graph's: it ties plans and profiles to this program."""
+        return self.graph.fingerprint
+
+    def __repr__(self) -> str:
+        ops, tensors = len(self.graph.ops), len(self.graph.tensors)
+        return f"<Program {self.graph.name}: {ops} ops, {tensors} tensors, {self.fingerprint[:8]}>"
+
+    def check_plan(self, plan: Plan) -> None:
+        """Refuse a plan that was made for another graph, with the likely cause."""
+        if plan.graph.fingerprint != self.fingerprint:
+            raise PoetError(
+                f"the plan is for the graph {plan.graph.name!r} with fingerprint "
+                f"{plan.graph.fingerprint}; this program is {self.graph.name!r} with fingerprint "
+                f"{self.fingerprint}. {likely_cause(plan.graph, self.graph)}"
+            )
+
+    def run(
+        self,
+        batch: Any = None,
+        plan: Plan | None = None,
+        schedule: Schedule | None = None,
+        in_store: Iterable[int] = (),
+    ) -> Result:
+        """One training step on a batch of the example's shapes, by default the example itself.
+
+        It follows a plan, or a bare schedule with the tensors that start `in_store`; without either
+        it runs every op once in order. The model and the optimizer state are changed.
+        """
+        if plan is not None:
+            self.check_plan(plan)
+            schedule = plan.schedule
+            in_store = [i for i, place in plan.budget.start.items() if place == "store"]
+        if schedule is None:
+            schedule = tuple(Compute(op=k) for k in range(len(self.graph.ops)))
+        memory = _Memory(self._given(batch))
+        for i in in_store:
+            memory.page_out(i)
+            del memory.ram[i]
+        self._follow(schedule, memory)
+        with torch.no_grad():
+            return self._finish(memory)
+
+    def _follow(self, schedule: Schedule, memory: "_Memory") -> None:
+        runs = Counter(step.op for step in schedule if isinstance(step, Compute))
+        random_state: dict[int, torch.Tensor] = {}
+        for instruction in schedule:
+            match instruction:
+                case Compute(op=k):
+                    op = self.graph.ops[k]
+                    if not op.random_state_bytes:
+                        self._compute(k, memory)
+                    elif k in random_state:
+                        now = torch.get_rng_state()
+                        torch.set_rng_state(random_state[k])
+                        self._compute(k, memory)
+                        torch.set_rng_state(now)
+                    else:
+                        if runs[k] > 1:
+                            random_state[k] = torch.get_rng_state()
+                        self._compute(k, memory)
+                case PageOut(tensor=i):
+                    memory.page_out(i)
+                case PageIn(tensor=i):
+                    memory.ram[i] = memory.store[i].clone()
+                case Free(tensor=i):
+                    del memory.ram[i]
+
+    def _compute(self, k: int, memory: "_Memory") -> None:
+        op = self.graph.ops[k]
+        if k not in self._runs:
+            self._runs[k] = _runner(op)
+        # No tensor here needs a gradient, but some kernels (recurrent ones) ask for the mode.
+        with torch.set_grad_enabled(op.phase == "forward"):
+            self._runs[k](memory)
+
+    def _given(self, batch: Any) -> dict[int, torch.Tensor]:
+        layout = self.layout
+        tensors = self._batch(batch)
+        ram = {i: tensors[place].detach() for place, i in layout.inputs.items()}
+        ram |= {i: self._parameters[name].detach() for name, i in layout.parameters.items()}
+        ram |= {i: self._buffers[name].detach() for name, i in layout.buffers.items()}
+        for i, content in layout.constants.items():
+            ram[i] = _tensor_from(content, self.graph.tensors[i])
+        for name, held in layout.state.items():
+            ram |= {i: self.state[name][kept] for kept, i in held.items()}
+        for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
+            ram[i] = torch.tensor(rate, dtype=torch.float64)
+        if layout.step_count is not None:
+            ram[layout.step_count] = torch.tensor(self.steps_done + 1)
+        return ram
+
+    def _batch(self, batch: Any) -> tuple[torch.Tensor, ...]:
+        given = self.example if batch is None else take_apart(batch)
+        if given.spec != self.example.spec or given.is_tensor != self.example.is_tensor:
+            raise PoetError(
+                f"the batch is built unlike the example: {given.spec} against {self.example.spec}"
+            )
+        for place, i in self.layout.inputs.items():
+            have, want = given.tensors[place], self.example.tensors[place]
+            if have.shape != want.shape or have.dtype != want.dtype:
+                raise PoetError(
+                    f"{self.graph.tensors[i].name} of the batch is {have.dtype} "
+                    f"{list(have.shape)}; the step was captured for {want.dtype} "
+                    f"{list(want.shape)}. Capture it again for this shape"
+                )
+        if given.constants != self.example.constants:
+            raise PoetError("the batch has other constants than the example: capture it again")
+        return given.tensors
+
+    def _finish(self, memory: "_Memory") -> Result:
+        """Hand over what the step made: parameters, state and buffers to where they live."""
+        layout, graph = self.layout, self.graph
+        heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
+        homes: list[tuple[int, torch.Tensor]] = [
+            *((i, self._parameters[name].detach()) for name, i in layout.parameters.items()),
+            *((i, self._buffers[name]) for name, i in layout.buffers.items()),
+            *(
+                (i, self.state[name][kept])
+                for name, held in layout.state.items()
+                for kept, i in held.items()
+            ),
+        ]
+        for old, home in homes:
+            if old in heir:
+                new = memory.anywhere(heir[old])
+                if new.data_ptr() != home.data_ptr():
+                    home.copy_(new)
+        self.steps_done += 1
+        gradients = {
+            name: memory.anywhere(i).as_strided(p.shape, p.stride())
+            for name, i in layout.gradients.items()
+            for p in (self._parameters[name],)
+        }
+        return Result(memory.anywhere(layout.loss), gradients)
+
+
+class _Memory:
+    """RAM and store while a step runs: tensors by id."""
+
+    def __init__(self, ram: dict[int, torch.Tensor]) -> None:
+        self.ram = ram
+        self.store: dict[int, torch.Tensor] = {}
+
+    def page_out(self, i: int) -> None:
+        self.store[i] = self.ram[i].clone()
+
+    def anywhere(self, i: int) -> torch.Tensor:
+        return self.ram[i] if i in self.ram else self.store[i]
+
+
+def _runner(op: Op) -> Callable[[_Memory], None]:
+    """The op as a function on the memory: its calls resolved once."""
+    steps = []
+    for call in op.calls:
+        kernel = KERNELS.get(call.kind)
+        scalars: tuple[str, ...] = ("learning_rate", "step")
+        function: Callable[..., Any]
+        if kernel is None:
+            function, scalars = target_of(call.kind), ()
+        else:
+            function = kernel
+        steps.append((function, call.arguments, scalars, call.results))
+    last_use: dict[int, int] = {}
+    for at, call in enumerate(op.calls):
+        for n in (*_values_in(call.arguments), *_values_in(list(call.results))):
+            last_use[n] = at
+    dying: dict[int, list[int]] = {}
+    for n, at in last_use.items():
+        dying.setdefault(at, []).append(n)
+
+    def run(memory: _Memory) -> None:
+        inner: dict[int, torch.Tensor] = {}
+        made: dict[int, torch.Tensor] = {}
+
+        def found(tag: str, n: int) -> torch.Tensor:
+            if tag == "value":
+                return inner[n]
+            return made[n] if n in made else memory.ram[n]
+
+        for at, (function, arguments, scalars, results) in enumerate(steps):
+            given = {name: decode(argument, found) for name, argument in arguments.items()}
+            for name in scalars:
+                if name in given:
+                    given[name] = given[name].item()
+            out = function(**given)
+            del given
+            if not isinstance(out, list | tuple):
+                out = (out,)
+            for result, item in zip(results, out, strict=True):
+                if result is None:
+                    continue
+                if "value" in result:
+                    inner[result["value"]] = item
+                else:
+                    made[result["tensor"]] = item
+            del out
+            for n in dying.get(at, ()):
+                inner.pop(n, None)
+        for i in op.consumed:
+            del memory.ram[i]
+        for i, tensor in made.items():
+            memory.ram.setdefault(i, tensor)
+
+    return run
+
+
+def _values_in(argument: Any) -> Iterable[int]:
+    if isinstance(argument, dict):
+        for tag, item in argument.items():
+            if tag == "value" and isinstance(item, int):
+                yield item
+            else:
+                yield from _values_in(item)
+    elif isinstance(argument, list | tuple):
+        for item in argument:
+            yield from _values_in(item)
+
+
+def _fresh_state(kept: str, parameter: torch.Tensor) -> torch.Tensor:
+    first = FIRST_MOMENTUM if kept == "momentum_buffer" else 0.0
+    return torch.full_like(parameter.detach(), first, memory_format=torch.preserve_format)
+
+
+def _tensor_from(content: bytes, about: Tensor) -> torch.Tensor:
+    assert about.dtype is not None
+    assert about.shape is not None
+    dtype = getattr(torch, about.dtype)
+    flat = (
+        torch.frombuffer(bytearray(content), dtype=dtype)
+        if content
+        else torch.empty(0, dtype=dtype)
+    )
+    return flat.as_strided(about.shape, about.strides) if about.strides else flat.view(about.shape)

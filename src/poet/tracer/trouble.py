@@ -1,0 +1,112 @@
+"""Trouble: what went wrong while tracing, said so that the reader knows where and what to do.
+
+torch's own messages are for people who know its insides. Here each kind of failure is matched to a
+remedy, and the place is found by walking the traceback: the innermost frame that runs in one of the
+model's modules gives the module path and the source line.
+"""
+
+import contextlib
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+import torch
+from torch import nn
+
+from poet.errors import PoetError
+
+_DATA_DEPENDENT = (
+    "the step depends on the values of its tensors (a Python `if`, `while`, `int()` or `.item()` "
+    "on a tensor, or a result whose shape depends on values), so it has no fixed graph. Use "
+    "torch.where, masks or fixed shapes there"
+)
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    (
+        r"GuardOnDataDependent|data.dependent|DataDependentOutput|DynamicOutputShape|"
+        r"_local_scalar_dense|\.item\(\)|Could not guard|unbacked",
+        _DATA_DEPENDENT,
+    ),
+    (
+        r"no fake impl|fake impl|meta kernel|Meta.*backend|'Meta'|UnsupportedOperator|"
+        r"unsupported operator|tried to run .* with the 'Meta'|FakeTensor",
+        "an operator has no kernel for tracing shapes. Give it one with "
+        "torch.library.register_fake, or write it with torch operations",
+    ),
+    (
+        r"uninitialized parameter",
+        "a lazy module has no parameters yet. Run the model on the example once, then capture it",
+    ),
+    (
+        r"[Nn]um[Pp]y",
+        "the step leaves torch for NumPy, where it cannot be traced. Use torch operations there",
+    ),
+    (
+        r"missing \d+ required|takes \d+ positional|unexpected keyword|got multiple values",
+        "the example does not fit the model's forward(). It must be (*inputs, target) with a loss, "
+        "and the model's own arguments (tuple, or dict of keywords) without one",
+    ),
+    (
+        r"dtype|scalar type|Float|Long|Half|Double",
+        "the dtypes of the example do not fit the model or the loss: check them against a plain "
+        "loss(model(*inputs), target)",
+    ),
+    (
+        r"shape|size|dimension|reduction dim|broadcast|to have|out of range|channels|index|expand",
+        "the shapes of the example do not fit the model or the loss: check them against a plain "
+        "loss(model(*inputs), target)",
+    ),
+)
+_OTHERWISE = "check that a plain loss(model(*inputs), target) followed by .backward() runs"
+
+
+@contextlib.contextmanager
+def explained(step: nn.Module, prefix: str) -> Iterator[None]:
+    """Turn any failure inside into a PoetError with the place, the cause and a way out."""
+    try:
+        yield
+    except PoetError as error:
+        where = place(error, step, prefix, inner=False)
+        raise PoetError(f"{where}{error}") from None
+    except RecursionError:
+        raise PoetError(
+            "the model calls itself without end: Python's recursion limit was met"
+        ) from None
+    except Exception as error:
+        raise PoetError(_message(error, step, prefix)) from error
+
+
+def _message(error: Exception, step: nn.Module, prefix: str) -> str:
+    said = f"{type(error).__name__}: {error}"
+    remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, said)), _OTHERWISE)
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    cause = f"{type(error).__name__}: {first[:300]}"
+    return f"{place(error, step, prefix)}the training step cannot be captured: {remedy}. ({cause})"
+
+
+def place(error: BaseException, step: nn.Module, prefix: str, inner: bool = True) -> str:
+    """`layer1.0 (net.py:12: x = x.item()): `, or nothing where no module is to blame."""
+    paths = {id(module): name for name, module in step.named_modules()}
+    found = ""
+    at: TracebackType | None = error.__traceback__
+    torch_home = os.path.dirname(torch.__file__)
+    path, line = None, None
+    while at is not None:
+        frame = at.tb_frame
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and id(owner) in paths and owner is not step:
+            path = paths[id(owner)]
+            line = None
+        code_file = frame.f_code.co_filename
+        ours = code_file == __file__ or os.path.dirname(code_file) == os.path.dirname(__file__)
+        if not code_file.startswith(torch_home) and not ours and path is not None:
+            line = traceback.extract_tb(at, limit=1)[0]
+        at = at.tb_next
+    if path is None or not inner:
+        return ""
+    name = path.removeprefix(f"{prefix}.") if path != prefix else "the model itself"
+    found = "the loss" if path == "loss" else name
+    if line is not None:
+        found += f" ({os.path.basename(line.filename)}:{line.lineno}: {line.line})"
+    return found + ": "
