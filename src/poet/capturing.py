@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from poet.errors import PoetError
+from poet.graph import Graph
 from poet.optimizers import Optimizer
 
 if TYPE_CHECKING:
@@ -107,6 +108,41 @@ def capture_named(
         name=text,
         cache=cache,
     )
+
+
+def graph_named(
+    text: str,
+    optimizer: Optimizer | None = None,
+    *,
+    granularity: Granularity = "planning",
+    fuse_updates: bool = False,
+    cache: bool = True,
+) -> Graph:
+    """The graph of the same. A zoo model that was captured before is found without torch."""
+    key = None
+    if cache and ".py:" not in text and _usual_settings():
+        from poet.tracer import cache as kept
+        from poet.tracer.versions import zoo_key
+        from poet.zoo import parse
+
+        key = zoo_key(parse(text).text, optimizer, text, granularity, fuse_updates)
+        layout = kept.find(key)
+        if layout is not None:
+            return layout.graph
+    program = capture_named(
+        text, optimizer, granularity=granularity, fuse_updates=fuse_updates, cache=cache
+    )
+    if key is not None:
+        kept.keep(key, program.layout)
+    return program.graph
+
+
+def _usual_settings() -> bool:
+    if "torch" not in sys.modules:
+        return True
+    from poet.tracer.keys import settings_are_usual
+
+    return settings_are_usual()
 
 
 def _torch() -> Any:

@@ -166,7 +166,7 @@ def models(
     cache: CacheFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """List the models POET knows by name: parameters, planning tensors, bytes of a training step."""
+    """List the models POET knows by name: parameters, planning tensors, bytes of a step."""
     from poet.zoo import MODELS, parse
 
     asked = [parse(each).text for each in name or MODELS]

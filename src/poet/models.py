@@ -8,7 +8,7 @@ from math import prod
 import msgspec
 
 from poet.baselines.keep_all import keep_all
-from poet.capturing import capture_named
+from poet.capturing import graph_named
 from poet.costs.analytic import analytic
 from poet.devices import find_device
 from poet.graph import Graph
@@ -35,7 +35,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def figures(text: str, cache: bool = True) -> Figures:
     """The figures of a model by name."""
-    graph = capture_named(text, SGD(), cache=cache).graph
+    graph = graph_named(text, SGD(), cache=cache)
     owned = [graph.tensors[i] for i in graph.given if graph.tensors[i].role == "parameter"]
     return Figures(
         name=text,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from poet.baselines import METHODS
-from poet.capturing import Granularity, capture_named
+from poet.capturing import Granularity, graph_named
 from poet.costs.analytic import analytic
 from poet.device import Costs, Device
 from poet.devices import find_device
@@ -144,9 +144,9 @@ def read_problem(
     """An instance or a graph from a .json file, or the graph of a model by name."""
     chosen = parse_optimizer(optimizer)
     if not path.endswith(".json"):
-        return capture_named(
+        return graph_named(
             path, chosen, granularity=granularity, fuse_updates=fuse_updates, cache=cache
-        ).graph
+        )
     data = read_bytes(path)
     if format_of(data, path) is None:
         return decode_instance(data, path)

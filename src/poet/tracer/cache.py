@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from poet.tracer.program import Layout
+from poet.tracer.layout import Layout
 
 MOST_FILES = 200
 

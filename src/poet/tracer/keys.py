@@ -11,7 +11,6 @@ user's trust.
 
 import functools
 import hashlib
-import importlib.metadata
 import inspect
 import os
 import sys
@@ -27,6 +26,7 @@ import torch
 from torch import nn
 
 from poet.tracer.joint import Step
+from poet.tracer.versions import versions
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice)
 _TORCH = (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)
@@ -45,7 +45,7 @@ def key_of(step: Step, *settings: Any) -> str | None:
     """The key of a capture, or None where it cannot be told apart from others."""
     walk = _Walk()
     try:
-        walk.add(_surroundings())
+        walk.add([versions(), _settings()])
         walk.add(settings)
         walk.add(step.example.constants)
         walk.add(str(step.example.spec))
@@ -64,27 +64,21 @@ def _library_homes() -> tuple[str, ...]:
     return tuple({os.path.realpath(paths[name]) for name in ("stdlib", "purelib", "platlib")})
 
 
-@functools.cache
-def _versions() -> list[str]:
-    """Every installed package with its version, Python's own, and POET's code."""
-    found = sorted(f"{each.name} {each.version}" for each in importlib.metadata.distributions())
-    home = Path(__file__).parent.parent
-    ours = hashlib.sha256()
-    for file in sorted((*home.glob("*.py"), *home.glob("tracer/*.py"), *home.glob("zoo/*.py"))):
-        ours.update(file.read_bytes())
-    return [*found, sys.version, ours.hexdigest()]
-
-
-def _surroundings() -> list[Any]:
+def _settings() -> list[Any]:
     """The global settings of torch that choose kernels."""
     sdp: Any = torch.backends.cuda
     return [
-        _versions(),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         torch.backends.mkldnn.enabled,
         [sdp.flash_sdp_enabled(), sdp.math_sdp_enabled(), sdp.mem_efficient_sdp_enabled()],
+        [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
     ]
+
+
+def settings_are_usual() -> bool:
+    """Whether nobody has touched the global settings of torch that choose kernels."""
+    return _settings() == [torch.float32, False, True, [True, True, True], [False, False]]
 
 
 def _shape(tensor: torch.Tensor) -> list[Any]:
@@ -239,7 +233,7 @@ def _is_library(module: str | None) -> bool:
     if module is None:
         return False
     if module.partition(".")[0] == "poet":
-        return True  # `_versions` has read it
+        return True  # `versions` has read it
     if module == "builtins" or module.partition(".")[0] in sys.builtin_module_names:
         return True
     found = sys.modules.get(module)

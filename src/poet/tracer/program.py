@@ -1,9 +1,9 @@
 """Program: a captured step that can be run, op by op, under any schedule the referee accepts.
 
-`Layout` says which tensor of the graph is which parameter, buffer, input or state; it is a value
-and can be written to a file. `Program` joins it with the user's model. Its interpreter is the
-simple one: it executes the four instructions as they come, holds pages in a dictionary, and exists
-to show that a schedule computes the same bits. The runtime that trains for real is its own room.
+A `Layout` says which tensor of the graph is which parameter, buffer, input or state; `Program`
+joins it with the user's model. Its interpreter is the simple one: it executes the four instructions
+as they come, holds pages in a dictionary, and exists to show that a schedule computes the same
+bits. The runtime that trains for real is its own room.
 
 A program changes the model it was captured from, as a training step does: parameters are updated
 in place, buffers get their new values at the end, and gradients come back by name.
@@ -13,43 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import nn
 
 from poet.errors import PoetError
-from poet.graph import Graph, Op, Tensor
+from poet.graph import Op, Tensor
 from poet.schedule import Compute, Free, PageIn, PageOut, Plan, Schedule
 from poet.tracer.arguments import decode, target_of
 from poet.tracer.joint import Step, take_apart
 from poet.tracer.kernels import FIRST_MOMENTUM, KERNELS
+from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
-
-
-class Layout(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="poet-program/1",
-):
-    """A graph and what its tensors are to the model. Numbers are tensor ids."""
-
-    graph: Graph
-    parameters: dict[str, int]
-    buffers: dict[str, int]
-    constants: dict[int, bytes]
-    inputs: dict[int, int]
-    """For each tensor of the example that the step reads, by position, its tensor."""
-    loss: int
-    gradients: dict[str, int]
-    """The gradients that the step gives out: none where its updates use them up."""
-    member: dict[str, int] = {}
-    """For each trained parameter, its group: which learning rate it has."""
-    state: dict[str, dict[str, int]] = {}
-    learning_rates: tuple[int, ...] = ()
-    step_count: int | None = None
 
 
 class Result(NamedTuple):

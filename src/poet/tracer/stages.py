@@ -13,9 +13,9 @@ from poet.graph import Graph
 from poet.optimizers import Optimizer
 from poet.tracer import joint
 from poet.tracer.joining import renumbered
+from poet.tracer.layout import Layout
 from poet.tracer.lowering import Lowered, Names, lower
 from poet.tracer.merging import merged
-from poet.tracer.program import Layout
 from poet.tracer.updates import Updated, fused, with_outputs, with_updates
 
 Granularity = Literal["planning", "op"]
