@@ -31,7 +31,7 @@ setup: .venv/dev.stamp compiler
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET and the tools to work on it into .venv ..."
-	@$(INSTALL) -e .[dev]
+	@$(INSTALL) -e .[dev,transformers]
 	@touch .venv/poet.stamp $@
 
 .venv/poet.stamp: .venv/bin/python pyproject.toml constraints.txt

@@ -32,6 +32,8 @@ from poet.tracer.trouble import explained
 MODEL = "model"
 """The name under which the user's module is known inside the step."""
 _EAGER_KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+# Their kernels write the running statistics without saying so; the stand-ins say it.
+_HIDDEN_WRITES = ("native_batch_norm", "cudnn_batch_norm")
 _tracing = threading.Lock()
 
 
@@ -366,6 +368,8 @@ def as_eager() -> Iterator[None]:
 
 def _stand_ins() -> Iterator[torch._ops.OpOverload]:
     for name in torch.ops.aten:
+        if name in _HIDDEN_WRITES:
+            continue
         packet = getattr(torch.ops.aten, name)
         for overload in packet.overloads():
             op = getattr(packet, overload)
