@@ -25,7 +25,7 @@ from poet.errors import PoetError
 from poet.files import check_writable, read_json, write_json
 from poet.graph import Graph, printable
 from poet.instances import Instance
-from poet.planning import read_problem
+from poet.problems import read_problem
 from poet.quantities import amount_text, bytes_text
 from poet.referee import check
 from poet.schedule import OPTIMAL_GAP, Plan, Progress, Status, summary
@@ -287,6 +287,10 @@ def plan(
         check_writable(output, force)
     if solver_log is not None and not solver_log.is_dir():
         raise PoetError(f"there is no folder {solver_log} for the solver's logs")
+    if device is not None:
+        find_device(device)  # before a capture takes its time
+    elif costs is None and not model.endswith(".json"):
+        raise PoetError(f"{model} has no costs: give a device (--device rpi4; see poet devices)")
     problem = read_problem(
         model, optimizer, granularity=granularity, fuse_updates=fuse_updates, cache=cache
     )

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from poet.baselines import METHODS
-from poet.capturing import Granularity, graph_named
-from poet.costs.analytic import analytic
 from poet.device import Costs, Device
 from poet.devices import find_device
 from poet.errors import PoetError
-from poet.files import decode_json, format_of, read_bytes
-from poet.graph import Graph, printable
-from poet.instances import Instance, decode_instance
-from poet.optimizers import parse_optimizer
+from poet.graph import MAX_BYTES, Graph, printable
+from poet.instances import Instance
 from poet.planner.floor import Floor, least_joules, least_seconds, memory_floor
+from poet.problems import graph_and_costs, read_problem
 from poet.quantities import parse_bytes, parse_deadline
 from poet.referee import check
 from poet.schedule import (
@@ -99,7 +96,7 @@ def plan(
         if value not in kinds:
             raise PoetError(f"{what} is {value!r}; it must be one of {', '.join(map(str, kinds))}")
     board = find_device(device) if isinstance(device, str) else device
-    graph, costs = _graph_and_costs(problem, costs, board)
+    graph, costs = graph_and_costs(problem, costs, board)
     start, end = places(graph, params)
     budget = Budget(
         ram_bytes=_ram_bytes(None if ram == "min" else ram, board),
@@ -123,7 +120,43 @@ def plan(
     )
     if ram == "min":
         budget = _smallest(graph, costs, budget, effort)
+    if transfers is None and budget.transfers == "overlap":
+        return _overlap_or_serial(graph, costs, budget, effort, method, minimize)
     return solve(graph, costs, budget, effort, method, minimize)
+
+
+def _overlap_or_serial(
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    effort: Effort,
+    method: str | None,
+    minimize: Goal,
+) -> Plan:
+    """Transfers beside compute where that fits; else compute waits for them.
+
+    Nobody asked for the one or the other. Beside compute, a page-out holds its bytes while the next
+    ops run, and a store that is slow against the compute never lets go of them in time.
+    """
+    started = time.monotonic()
+    half = msgspec.structs.replace(effort, time_limit_seconds=effort.time_limit_seconds / 2)
+    roomy = budget.ram_bytes is None or budget.ram_bytes >= _keep_all_bytes(graph, costs, budget)
+    beside = solve(graph, costs, budget, effort if roomy else half, method, minimize)
+    if beside.status != "unknown":
+        return beside
+    left = effort.time_limit_seconds - (time.monotonic() - started)
+    rest = msgspec.structs.replace(effort, time_limit_seconds=max(left, 0.0))
+    serial = msgspec.structs.replace(budget, transfers="serial")
+    plan = solve(graph, costs, serial, rest, method, minimize)
+    if plan.status not in ("optimal", "feasible"):
+        return plan
+    why = "no schedule was found with transfers beside compute in this RAM: compute waits for them"
+    return msgspec.structs.replace(plan, reason=why)
+
+
+def _keep_all_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
+    report = _ask(METHODS["keep-all"], graph, costs, budget, Effort())[1]
+    return MAX_BYTES if report is None else report.peak_bytes
 
 
 def _cores() -> int:
@@ -131,26 +164,6 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def read_problem(
-    path: str,
-    optimizer: str = "sgd",
-    *,
-    granularity: Granularity = "planning",
-    fuse_updates: bool = False,
-    cache: bool = True,
-) -> Instance | Graph:
-    """An instance or a graph from a .json file, or the graph of a model by name."""
-    chosen = parse_optimizer(optimizer)
-    if not path.endswith(".json"):
-        return graph_named(
-            path, chosen, granularity=granularity, fuse_updates=fuse_updates, cache=cache
-        )
-    data = read_bytes(path)
-    if format_of(data, path) is None:
-        return decode_instance(data, path)
-    return decode_json(data, Graph, path)
 
 
 def solve(
@@ -275,27 +288,6 @@ def _smallest(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Bud
         return budget
     peak = check(draft(graph, costs, budget, schedule)).peak_bytes
     return msgspec.structs.replace(budget, ram_bytes=peak)
-
-
-def _graph_and_costs(
-    problem: "Instance | Graph | Program", costs: Costs | None, board: Device | None
-) -> tuple[Graph, Costs]:
-    graph = problem if isinstance(problem, Graph) else problem.graph
-    if costs is None:
-        if isinstance(problem, Instance):
-            costs = problem.costs
-        elif board is not None:
-            costs = analytic(graph, board)
-        else:
-            raise PoetError(
-                f"the graph {graph.name!r} has no costs: give a device (--device rpi4; see poet "
-                "devices) or `costs` (--costs FILE)"
-            )
-    try:
-        costs.check_belongs(graph)
-    except ValueError as error:
-        raise PoetError(str(error)) from None
-    return graph, costs
 
 
 def _ram_bytes(ram: str | int | None, board: Device | None) -> int | None:

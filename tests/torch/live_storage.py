@@ -8,11 +8,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class LiveStorage(TorchDispatchMode):
+class LiveStorage(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts a storage from the call that makes it until the last tensor that uses it is gone."""
 
     def __init__(self, given: Any) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.alive: dict[int, int] = {}
         self.users: dict[int, int] = {}
         self.held: dict[int, weakref.ref[torch.Tensor]] = {}

@@ -144,5 +144,6 @@ def test_fingerprint_ignores_names_and_nothing_else() -> None:
     ],
 )
 def test_wrong_inner_values_are_refused(fields: dict[str, Any], message: str) -> None:
+    usual: dict[str, Any] = {"nbytes": 8, "shape": (2,), "dtype": "int8"}
     with pytest.raises(ValueError, match=message):
-        op((0,), (1,), values=(Value(**({"nbytes": 8, "shape": (2,), "dtype": "int8"} | fields)),))
+        op((0,), (1,), values=(Value(**usual | fields),))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from poet.device import Costs
 from poet.graph import Graph
+from poet.planner.early import early_page_outs
 from poet.planner.staged import Staged, from_schedule, to_schedule
 from poet.referee import check
 from poet.schedule import BoundSource, Budget, Effort, Prices, Progress, Schedule, draft
@@ -59,7 +60,11 @@ class Incumbent:
         return self._replay(to_schedule(self.graph, self.costs, self.budget, staged))
 
     def _replay(self, schedule: Schedule) -> bool:
-        report = check(draft(self.graph, self.costs, self.budget, schedule))
+        played = schedule
+        report = check(draft(self.graph, self.costs, self.budget, played))
+        if self.budget.transfers == "overlap" and report.violation is not None:
+            played = early_page_outs(self.graph, schedule)
+            report = check(draft(self.graph, self.costs, self.budget, played))
         if report.violation is not None:
             self.last_rejection = report.violation.message
             return False
@@ -67,7 +72,7 @@ class Incumbent:
             if self.best is not None and report.joules >= self.best.joules * (1 - 1e-12):
                 return False
             staged = from_schedule(self.graph, self.costs, schedule)
-            self.best = Best(schedule, report.joules, staged)
+            self.best = Best(played, report.joules, staged)
             if self.first_seconds is None:
                 self.first_seconds = self.elapsed
         self.tell()

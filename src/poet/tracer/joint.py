@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
 from poet.tracer.operators import dropout_mask
-from poet.tracer.trouble import explained
+from poet.tracer.trouble import explanation
 
 MODEL = "model"
 """The name under which the user's module is known inside the step."""
@@ -103,6 +103,7 @@ class Step(nn.Module):
         self.loss = loss
         self.example = example
         self.autocast = autocast
+        self.in_loss = False
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         example = self.example.rebuilt(tensors)
@@ -130,7 +131,10 @@ class Step(nn.Module):
                 "a dict example goes to the model as keyword arguments, and its result must be the "
                 "loss: give loss=None, or a tuple (*inputs, target)"
             )
-        return checked_loss(self.loss(self.model(*example[:-1]), example[-1]), "the loss")
+        self.in_loss = False
+        made = self.model(*example[:-1])
+        self.in_loss = True
+        return checked_loss(self.loss(made, example[-1]), "the loss")
 
 
 def _known_name(traced: str) -> str:
@@ -193,17 +197,26 @@ def trace(step: Step, tensors: tuple[torch.Tensor, ...], report: Callable[[str],
         torch.random.fork_rng(devices=[]),
         torch.enable_grad(),
         as_eager(),
-        explained(step, MODEL),
     ):
-        try:
-            report("tracing")
-            return _joint(step, apart, {})
-        except PoetError:
-            raise
-        except Exception:
-            report("exporting")
-            exported, constants = _exported(step, apart)
-            return _joint(exported, apart, constants)
+        failures: list[Exception] = []
+        for way in (_as_it_runs, _as_exported):
+            report("tracing" if way is _as_it_runs else "exporting")
+            try:
+                return way(step, apart)
+            except PoetError as error:
+                raise error from None
+            except Exception as error:
+                failures.append(error)
+        raise explanation(failures, step, MODEL) from failures[-1]
+
+
+def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
+    return _joint(step, tensors, {})
+
+
+def _as_exported(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
+    exported, constants = _exported(step, tensors)
+    return _joint(exported, tensors, constants)
 
 
 class _Flat(nn.Module):

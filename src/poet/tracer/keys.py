@@ -11,7 +11,6 @@ user's trust.
 
 import functools
 import hashlib
-import inspect
 import os
 import sys
 import sysconfig
@@ -28,6 +27,7 @@ from torch import nn
 from poet.tracer.joint import Step
 from poet.tracer.versions import versions
 
+_WRITTEN_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice)
 _TORCH = (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)
 _BUILTIN = (
@@ -204,7 +204,11 @@ class _Walk:
         self.hash.update(Path(file).read_bytes())
 
     def _add_instance(self, thing: Any) -> None:
-        if not hasattr(thing, "__dict__") or inspect.isgenerator(thing):
+        if not all(
+            kind is object or kind.__flags__ & _WRITTEN_IN_PYTHON for kind in type(thing).__mro__
+        ):
+            raise _CannotTell
+        if any("__slots__" in vars(kind) for kind in type(thing).__mro__):
             raise _CannotTell
         self.add(type(thing))
         for name, value in sorted(vars(thing).items()):

@@ -32,6 +32,7 @@ from poet.tracer.nodes import (
     GETITEM,
     Node,
     backward_nodes,
+    check_dtypes,
     is_random,
     needed,
     op_name,
@@ -277,6 +278,7 @@ class _Lowering:
         return {int(user.args[1]): user for user in node.users if user.target is GETITEM}  # type: ignore[arg-type]
 
     def _op(self, node: Node, results: list[Any], readers: dict[int, Node]) -> None:
+        check_dtypes(node)
         builder = _Builder(self)
         arguments = builder.arguments(node)
         phase: Phase = "backward" if node in self._backward else "forward"

@@ -9,7 +9,7 @@ def likely_cause(planned: Graph, captured: Graph) -> str:
     """One sentence: another model, another shape, other options, or another version of torch."""
     if _shapes(planned, "parameter") != _shapes(captured, "parameter"):
         mine, other = _shapes(captured, "parameter"), _shapes(planned, "parameter")
-        differing = next(iter((other - mine) or (mine - other)))
+        differing = min((other - mine) or (mine - other), key=str)
         return (
             f"The models differ: parameter {differing[0]} of shape {list(differing[1] or ())} is "
             "in one of them only. Plan again for this model."

@@ -7,8 +7,11 @@ from typing import Any
 import torch
 from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 
+from poet.errors import PoetError
+
 Node = torch.fx.Node
 GETITEM = operator.getitem
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution")
 
 
 def storage_of(made: torch.Tensor) -> int:
@@ -35,6 +38,22 @@ def state_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_rng_state(device).numel())
     return int(torch.get_rng_state().numel())
+
+
+def check_dtypes(node: Node) -> None:
+    """Refuse a product of different element types: traces let it pass, kernels do not."""
+    if getattr(node.target, "_opname", "") not in _PRODUCTS:
+        return
+    kinds = {
+        str(each.meta["val"].dtype)
+        for each in node.all_input_nodes
+        if isinstance(each.meta.get("val"), torch.Tensor)
+    }
+    if len(kinds) > 1:
+        raise PoetError(
+            f"{op_name(node)}: the dtypes of the example do not fit the model: it multiplies "
+            f"{' with '.join(sorted(kinds))}"
+        )
 
 
 def needed(nodes: Sequence[Node]) -> set[Node]:

@@ -5,11 +5,10 @@ remedy, and the place is found by walking the traceback: the innermost frame tha
 model's modules gives the module path and the source line.
 """
 
-import contextlib
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Sequence
 from types import TracebackType
 
 import torch
@@ -61,52 +60,41 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
 _OTHERWISE = "check that a plain loss(model(*inputs), target) followed by .backward() runs"
 
 
-@contextlib.contextmanager
-def explained(step: nn.Module, prefix: str) -> Iterator[None]:
-    """Turn any failure inside into a PoetError with the place, the cause and a way out."""
-    try:
-        yield
-    except PoetError as error:
-        where = place(error, step, prefix, inner=False)
-        raise PoetError(f"{where}{error}") from None
-    except RecursionError:
-        raise PoetError(
-            "the model calls itself without end: Python's recursion limit was met"
-        ) from None
-    except Exception as error:
-        raise PoetError(_message(error, step, prefix)) from error
-
-
-def _message(error: Exception, step: nn.Module, prefix: str) -> str:
+def explanation(errors: Sequence[Exception], step: nn.Module, prefix: str) -> PoetError:
+    """One error for the failures of every way that was tried; the last that has a place tells."""
+    placed = [(error, place(error, step, prefix)) for error in reversed(errors)]
+    error, where = next((pair for pair in placed if pair[1]), placed[0])
+    if isinstance(error, RecursionError):
+        return PoetError("the model calls itself without end: Python's recursion limit was met")
     said = f"{type(error).__name__}: {error}"
     remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, said)), _OTHERWISE)
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     cause = f"{type(error).__name__}: {first[:300]}"
-    return f"{place(error, step, prefix)}the training step cannot be captured: {remedy}. ({cause})"
+    return PoetError(f"{where}the training step cannot be captured: {remedy}. ({cause})")
 
 
-def place(error: BaseException, step: nn.Module, prefix: str, inner: bool = True) -> str:
+def place(error: BaseException, step: nn.Module, prefix: str) -> str:
     """`layer1.0 (net.py:12: x = x.item()): `, or nothing where no module is to blame."""
-    paths = {id(module): name for name, module in step.named_modules()}
-    found = ""
+    paths = {id(module): name for name, module in step.named_modules() if module is not step}
+    home, torch_home = os.path.dirname(__file__), os.path.dirname(torch.__file__)
     at: TracebackType | None = error.__traceback__
-    torch_home = os.path.dirname(torch.__file__)
-    path, line = None, None
+    path, line, in_step = None, None, False
     while at is not None:
         frame = at.tb_frame
         owner = frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and id(owner) in paths and owner is not step:
-            path = paths[id(owner)]
-            line = None
-        code_file = frame.f_code.co_filename
-        ours = code_file == __file__ or os.path.dirname(code_file) == os.path.dirname(__file__)
-        if not code_file.startswith(torch_home) and not ours and path is not None:
+        in_step = in_step or owner is step
+        if isinstance(owner, nn.Module) and id(owner) in paths:
+            path, line = paths[id(owner)], None
+        file = frame.f_code.co_filename
+        if in_step and not file.startswith((home, torch_home)):
             line = traceback.extract_tb(at, limit=1)[0]
         at = at.tb_next
-    if path is None or not inner:
+    if not in_step:
         return ""
-    name = path.removeprefix(f"{prefix}.") if path != prefix else "the model itself"
-    found = "the loss" if path == "loss" else name
+    if path is None or path == "loss":
+        found = "the loss" if getattr(step, "in_loss", False) else "the model"
+    else:
+        found = path.removeprefix(f"{prefix}.") if path != prefix else "the model"
     if line is not None:
         found += f" ({os.path.basename(line.filename)}:{line.lineno}: {line.line})"
     return found + ": "

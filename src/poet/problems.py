@@ -1,0 +1,57 @@
+"""Problems: what a person names, a file or a model, becomes a graph with its costs."""
+
+from typing import TYPE_CHECKING
+
+from poet.capturing import Granularity, graph_named
+from poet.costs.analytic import analytic
+from poet.device import Costs, Device
+from poet.errors import PoetError
+from poet.files import decode_json, format_of, read_bytes
+from poet.graph import Graph
+from poet.instances import Instance, decode_instance
+from poet.optimizers import parse_optimizer
+
+if TYPE_CHECKING:
+    from poet.tracer.program import Program
+
+
+def read_problem(
+    path: str,
+    optimizer: str = "sgd",
+    *,
+    granularity: Granularity = "planning",
+    fuse_updates: bool = False,
+    cache: bool = True,
+) -> Instance | Graph:
+    """An instance or a graph from a .json file, or the graph of a model by name."""
+    chosen = parse_optimizer(optimizer)
+    if not path.endswith(".json"):
+        return graph_named(
+            path, chosen, granularity=granularity, fuse_updates=fuse_updates, cache=cache
+        )
+    data = read_bytes(path)
+    if format_of(data, path) is None:
+        return decode_instance(data, path)
+    return decode_json(data, Graph, path)
+
+
+def graph_and_costs(
+    problem: "Instance | Graph | Program", costs: Costs | None, board: Device | None
+) -> tuple[Graph, Costs]:
+    """The graph of a problem, and its costs: those given, its own, or the board's by its rates."""
+    graph = problem if isinstance(problem, Graph) else problem.graph
+    if costs is None:
+        if isinstance(problem, Instance):
+            costs = problem.costs
+        elif board is not None:
+            costs = analytic(graph, board)
+        else:
+            raise PoetError(
+                f"the graph {graph.name!r} has no costs: give a device (--device rpi4; see poet "
+                "devices) or `costs` (--costs FILE)"
+            )
+    try:
+        costs.check_belongs(graph)
+    except ValueError as error:
+        raise PoetError(str(error)) from None
+    return graph, costs
