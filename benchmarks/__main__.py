@@ -3,9 +3,13 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import planner, referee
+from benchmarks import capture, planner, referee
 
-REGISTRY: dict[str, Callable[[], None]] = {"referee": referee.main, **planner.BENCHMARKS}
+REGISTRY: dict[str, Callable[[], None]] = {
+    "referee": referee.main,
+    **planner.BENCHMARKS,
+    **capture.BENCHMARKS,
+}
 
 
 def main(names: list[str]) -> int:

@@ -7,7 +7,7 @@ The public names, nothing else. Importing this imports neither torch nor a solve
 from poet.capturing import capture
 from poet.device import Costs, Device, Run, Stream, Transfer
 from poet.devices import find_device
-from poet.errors import PoetError
+from poet.errors import PoetError, PoetWarning
 from poet.files import read_json, write_json
 from poet.graph import Call, Graph, InPlace, Op, Tensor, Value
 from poet.instances import Instance, read_instance
@@ -37,6 +37,7 @@ __all__ = [
     "PageOut",
     "Plan",
     "PoetError",
+    "PoetWarning",
     "Report",
     "Run",
     "Schedule",

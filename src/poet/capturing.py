@@ -8,12 +8,13 @@ import importlib.util
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from poet.errors import PoetError
+from poet.errors import PoetError, PoetWarning
 from poet.graph import Graph
 from poet.optimizers import Optimizer
 
@@ -54,15 +55,20 @@ def capture(
     torch = _torch()
     from poet.tracer import cache as kept
     from poet.tracer.groups import groups_of
-    from poet.tracer.joint import Step, take_apart
     from poet.tracer.keys import key_of
     from poet.tracer.program import Program
     from poet.tracer.stages import layout_of
+    from poet.tracer.step import Step, take_apart
 
     if granularity not in ("planning", "op"):
         raise PoetError(f"granularity is {granularity!r}; it must be 'planning' or 'op'")
     if not isinstance(model, torch.nn.Module):
         raise PoetError(f"the model is a {type(model).__name__}; it must be a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise PoetError("the model is scripted, and cannot be traced: give the module it came from")
+    if isinstance(loss, type) or not (loss is None or callable(loss)):
+        hint = f"give {loss.__name__}(), not the class" if isinstance(loss, type) else "or None"
+        raise PoetError(f"the loss must be a function of (output, target): {hint}")
     step = Step(model, loss, take_apart(example), _autocast(torch, autocast))
     _check_trainable(torch, step)
     groups = groups_of(optimizer, step)
@@ -83,7 +89,12 @@ def capture(
             )
         if key is not None:
             kept.keep(key, layout)
-    return Program(layout, step, [optimizer.lr for optimizer in groups.optimizers])
+    for doubt in layout.doubts:
+        warnings.warn(doubt, PoetWarning, stacklevel=2)
+    program = Program(layout, step, [each.lr for each in groups.optimizers])
+    if isinstance(optimizer, torch.optim.Optimizer):
+        program.follow(optimizer)
+    return program
 
 
 def capture_named(
@@ -207,6 +218,18 @@ def _check_trainable(torch: Any, step: Any) -> None:
                 f"{name} belongs to a lazy module and has no shape yet. Run the model on the "
                 "example once, then capture it"
             )
+        if value._backward_hooks or value._post_accumulate_grad_hooks:
+            raise PoetError(
+                f"{name} has a gradient hook, which a captured step would not call. Remove it, or "
+                "do the same in the loss or after the step"
+            )
+        if value.numel() * value.element_size() != value.untyped_storage().nbytes():
+            raise PoetError(
+                f"{name} is a piece of a larger tensor; POET needs each parameter in a storage of "
+                "its own. Make it with torch.nn.Parameter(x.clone())"
+            )
+    if torch.is_inference_mode_enabled():
+        raise PoetError("capturing a training step needs gradients: leave torch.inference_mode()")
     if not any(value.requires_grad for _, _, value in parameters):
         why = "all of them are frozen" if parameters else "it has none at all"
         raise PoetError(f"the model has no trainable parameters: {why}. There is nothing to train")
@@ -224,7 +247,9 @@ def _autocast(torch: Any, asked: Any) -> Any:
         found = getattr(torch, asked, None)
         if not isinstance(found, torch.dtype):
             raise PoetError(f"autocast is {asked!r}; it must be a dtype such as 'bfloat16'")
-        return found
+        asked = found
+    if asked is not None and asked not in (torch.bfloat16, torch.float16):
+        raise PoetError(f"autocast is {asked}; it must be torch.bfloat16 or torch.float16")
     if asked is None:
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):

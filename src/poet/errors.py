@@ -10,3 +10,7 @@ class PoetError(Exception):
     """Wrong usage or bad input. The message is for people."""
 
     exit_code = 2
+
+
+class PoetWarning(UserWarning):
+    """Something a person should know, which does not stand in the way."""

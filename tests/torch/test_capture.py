@@ -114,7 +114,9 @@ def test_a_batch_of_another_shape_is_refused() -> None:
     program = poet.capture(nn.Linear(16, 5), (X, Y), F.cross_entropy)
     with pytest.raises(poet.PoetError, match=r"torch.float32 \[3, 16\]; the step was captured for"):
         program.run((X[:3], Y[:3]))
-    with pytest.raises(poet.PoetError, match="built unlike the example"):
+    with pytest.raises(
+        poet.PoetError, match=r"the batch is \(\[4, 16\]\); the example was \(\[4, 16\], \[4\]\)"
+    ):
         program.run((X,))
 
 
@@ -167,7 +169,7 @@ def test_a_graph_needs_no_torch_to_be_read(tmp_path: Path) -> None:
 
 
 def capture_key(model: nn.Module, loss: Any = F.cross_entropy, example: Any = (X, Y)) -> str | None:
-    from poet.tracer.joint import Step, take_apart
+    from poet.tracer.step import Step, take_apart
 
     return key_of(Step(model, loss, take_apart(example), None), "settings")
 
@@ -358,7 +360,7 @@ BAD: dict[str, tuple[Any, Any, Any, Any, str]] = {
     "too few inputs": (two_layers, (Y,), F.cross_entropy, None, "example does not fit"),
     "dict with a loss": (two_layers, {"x": X}, F.cross_entropy, None, "give loss=None"),
     "empty": (two_layers, (), F.cross_entropy, None, "is empty"),
-    "no example": (two_layers, 3, F.cross_entropy, None, "this one is a int"),
+    "no example": (two_layers, 3, F.cross_entropy, None, "this one is of type int"),
     "no module": (lambda: F.relu, (X, Y), F.cross_entropy, None, "must be a torch.nn.Module"),
     "writes a parameter": (Meddling, (X, Y), F.cross_entropy, None, "changes its parameter"),
     "unknown optimizer": (

@@ -12,7 +12,7 @@ import torch
 
 from poet.errors import PoetError
 from poet.optimizers import SGD, Adam, AdamW, Optimizer
-from poet.tracer.joint import Step
+from poet.tracer.step import Step
 
 
 class Groups(NamedTuple):
@@ -31,10 +31,18 @@ def groups_of(optimizer: Any, step: Step) -> Groups:
     """The groups of an optimizer: ours, one of torch's, or none."""
     if optimizer is None:
         return Groups()
+    complex_ones = [name for _, name, value in step.owned_parameters() if value.is_complex()]
+    if complex_ones and not isinstance(optimizer, SGD | torch.optim.SGD):
+        raise PoetError(
+            f"{complex_ones[0]} is complex; POET knows the arithmetic of Adam for real parameters "
+            "only. Use SGD, or optimizer=None"
+        )
     if isinstance(optimizer, SGD | Adam | AdamW):
         return Groups((optimizer,))
-    if isinstance(optimizer, type) and issubclass(optimizer, SGD | Adam | AdamW):
-        raise PoetError(f"give an optimizer, as in poet.{optimizer.__name__}(lr=0.01)")
+    if isinstance(optimizer, type):
+        raise PoetError(
+            f"{optimizer.__name__} is a class; give an optimizer, as in poet.SGD(lr=0.01)"
+        )
     known = _TORCH.get(type(optimizer))
     if known is None:
         raise PoetError(
@@ -75,7 +83,10 @@ def _group(
                 f"torch.optim.{kind} has {option} as a tensor; POET takes it as a number, which "
                 "each step can change"
             )
-    return make(group)
+    try:
+        return make(group)
+    except ValueError as error:
+        raise PoetError(f"torch.optim.{kind}: {error}") from None
 
 
 def _adam(kind: type[Adam] | type[AdamW], group: Mapping[str, Any]) -> Optimizer:

@@ -1,10 +1,8 @@
 """Joint: a model, an example and a loss become one functional graph of forward and backward.
 
 AOT autograd traces and differentiates the step without running it. No op is decomposed: the joint
-graph calls the very kernels that eager PyTorch calls, so that running it gives the same bits.
- Two things must be held off for that (`as_eager`): torch registers formulas
-in Python that replace some kernels while it traces, among them dropout, interpolation and the
-recurrent networks, and their results differ from eager's in the last bits.
+graph calls the very kernels that eager PyTorch calls (`eager_kernels`), so that running it gives
+the same bits.
 
 The graph's inputs and outputs describe themselves (`meta["desc"]`). This module does not look at
 its ops; `lowering` does.
@@ -23,37 +21,14 @@ from torch import nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
-from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
-from poet.tracer.operators import dropout_mask
+from poet.tracer.eager_kernels import as_eager
+from poet.tracer.python_state import unchanged
+from poet.tracer.step import MODEL, Step
 from poet.tracer.trouble import explanation
 
-MODEL = "model"
-"""The name under which the user's module is known inside the step."""
-_EAGER_KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
-# Their kernels write the running statistics without saying so; the stand-ins say it.
-_HIDDEN_WRITES = ("native_batch_norm", "cudnn_batch_norm")
 _tracing = threading.Lock()
-
-
-class Example(NamedTuple):
-    """An example in pieces: its tensors, and how they, and the constants, make it up again."""
-
-    tensors: tuple[torch.Tensor, ...]
-    constants: tuple[Any, ...]
-    """One for each leaf: a constant, or None where a tensor goes."""
-    is_tensor: tuple[bool, ...]
-    spec: pytree.TreeSpec
-
-    def rebuilt(self, tensors: tuple[torch.Tensor, ...]) -> Any:
-        """The example with other tensors in it."""
-        given = iter(tensors)
-        leaves = [
-            next(given) if here else constant
-            for here, constant in zip(self.is_tensor, self.constants, strict=True)
-        ]
-        return pytree.tree_unflatten(leaves, self.spec)
 
 
 class Traced(NamedTuple):
@@ -65,121 +40,6 @@ class Traced(NamedTuple):
     module: torch.fx.GraphModule
     names: dict[str, str]
     constants: dict[str, torch.Tensor]
-
-
-def take_apart(example: Any) -> Example:
-    """Tensors and constants of an example: a tuple or list for positions, a dict for keywords."""
-    if isinstance(example, torch.Tensor):
-        example = (example,)
-    elif isinstance(example, list):
-        example = tuple(example)
-    if not isinstance(example, tuple | dict) or not example:
-        raise PoetError(
-            "the example must be a tuple (*inputs, target), or a dict of keyword arguments for the "
-            f"model; this one is {'empty' if not example else f'a {type(example).__name__}'}"
-        )
-    leaves, spec = pytree.tree_flatten(example)
-    is_tensor = tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
-    return Example(
-        tensors=tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)),
-        constants=tuple(None if here else x for here, x in zip(is_tensor, leaves, strict=True)),
-        is_tensor=is_tensor,
-        spec=spec,
-    )
-
-
-class Step(nn.Module):
-    """Model and loss as one module from the example's tensors to the scalar loss."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: Callable[..., torch.Tensor] | None,
-        example: Example,
-        autocast: torch.dtype | None,
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self.loss = loss
-        self.example = example
-        self.autocast = autocast
-        self.in_loss = False
-
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        example = self.example.rebuilt(tensors)
-        if self.autocast is None:
-            return self._loss_of(example)
-        kind = next((t.device.type for t in self.model.parameters()), "cpu")
-        with torch.autocast(kind, self.autocast):
-            return self._loss_of(example)
-
-    def owned_parameters(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """Each parameter as traced, as people know it, and itself; tied ones under every name."""
-        for name, value in self.named_parameters(remove_duplicate=False):
-            yield name, _known_name(name), value
-
-    def owned_buffers(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        for name, value in self.named_buffers(remove_duplicate=False):
-            yield name, _known_name(name), value
-
-    def _loss_of(self, example: Any) -> torch.Tensor:
-        if self.loss is None:
-            made = self.model(**example) if isinstance(example, dict) else self.model(*example)
-            return checked_loss(_own_loss(made), "the model")
-        if isinstance(example, dict):
-            raise PoetError(
-                "a dict example goes to the model as keyword arguments, and its result must be the "
-                "loss: give loss=None, or a tuple (*inputs, target)"
-            )
-        self.in_loss = False
-        made = self.model(*example[:-1])
-        self.in_loss = True
-        return checked_loss(self.loss(made, example[-1]), "the loss")
-
-
-def _known_name(traced: str) -> str:
-    owner, _, name = traced.partition(".")
-    return name if owner == MODEL else f"loss_fn.{name}"
-
-
-def checked_loss(loss: Any, who: str) -> torch.Tensor:
-    """The loss, if it is one: a floating-point tensor of one element with a gradient."""
-    if not isinstance(loss, torch.Tensor):
-        raise PoetError(
-            f"{who} returned {_kind_text(loss)} instead of a scalar tensor. Give "
-            "loss=a function of (model output, target), or return the loss from the model"
-        )
-    if loss.numel() != 1:
-        raise PoetError(
-            f"{who} returned a tensor of shape {list(loss.shape)}; training needs a scalar: reduce "
-            'it with .mean() or .sum(), or use reduction="mean"'
-        )
-    if not loss.is_floating_point():
-        raise PoetError(f"{who} returned {loss.dtype}; training needs a floating-point loss")
-    if not loss.requires_grad:
-        raise PoetError(
-            f"what {who} returned depends on no trainable parameter: is something under "
-            "torch.no_grad(), or detached?"
-        )
-    return loss
-
-
-def _own_loss(made: Any) -> Any:
-    """The loss in what a model returns: `.loss`, `["loss"]`, or the thing itself."""
-    if isinstance(made, torch.Tensor):
-        return made
-    loss = made.get("loss") if isinstance(made, dict) else getattr(made, "loss", None)
-    if loss is None and isinstance(made, tuple | list) and len(made) == 1:
-        return made[0]
-    return made if loss is None else loss
-
-
-def _kind_text(thing: Any) -> str:
-    if isinstance(thing, dict):
-        return f"a {type(thing).__name__} with {', '.join(map(str, list(thing)[:6])) or 'nothing'}"
-    if isinstance(thing, tuple | list):
-        return f"a {type(thing).__name__} of {len(thing)}"
-    return "nothing" if thing is None else f"a {type(thing).__name__}"
 
 
 def trace(step: Step, tensors: tuple[torch.Tensor, ...], report: Callable[[str], None]) -> Traced:
@@ -194,7 +54,7 @@ def trace(step: Step, tensors: tuple[torch.Tensor, ...], report: Callable[[str],
     with (
         _tracing,
         _quiet(),
-        torch.random.fork_rng(devices=[]),
+        unchanged(step, MODEL),
         torch.enable_grad(),
         as_eager(),
     ):
@@ -247,8 +107,16 @@ class _Flat(nn.Module):
         state = dict(given)
         loss: torch.Tensor = functional_call(self._run[0], state, tensors, tie_weights=False)
         for name, value in state.items():
-            if value is not given[name]:  # the model put another tensor in a buffer's place
-                given[name].copy_(value.detach())
+            old = given[name]
+            if value is old:
+                continue
+            if value.shape != old.shape or value.dtype != old.dtype:
+                raise PoetError(
+                    f"the model puts {value.dtype} {list(value.shape)} into its buffer "
+                    f"{name.removeprefix(f'{MODEL}.')}, which is {old.dtype} {list(old.shape)}; "
+                    "the next step would be another. Keep shape and dtype"
+                )
+            old.copy_(value.detach())  # the model put another tensor in the buffer's place
         return loss
 
 
@@ -286,9 +154,9 @@ def _exported(
         module = exported.get_submodule(owner)
         value = getattr(module, name)
         if isinstance(value, torch.Tensor):
-            constants[path] = value
+            constants[path] = value.detach().clone()  # dense, whatever it was a view of
             delattr(module, name)
-            module.register_buffer(name, value, persistent=False)
+            module.register_buffer(name, constants[path], persistent=False)
     return exported, constants
 
 
@@ -354,53 +222,3 @@ def _no_custom_functions() -> Iterator[None]:
         yield
     finally:
         setattr(torch.autograd.Function, "apply", apply)  # noqa: B010
-
-
-@contextlib.contextmanager
-def as_eager() -> Iterator[None]:
-    """While this holds, traces call what eager calls: torch's stand-ins in Python are set aside.
-
-    Eager's CPU dropout is a formula in C++ that traces cannot enter, so it is written out here,
-    with an operator for its mask: the functional form of `bernoulli_` draws in another order.
-    """
-    aside: list[tuple[torch._ops.OpOverload, dict[Any, Any]]] = []
-    try:
-        for op in _stand_ins():
-            taken = {key: op.py_kernels.pop(key) for key in _EAGER_KEYS if key in op.py_kernels}
-            aside.append((op, taken))
-            if op is torch.ops.aten.dropout.default:
-                fused = taken[torch._C.DispatchKey.Autograd]
-                op.py_kernels.update(dict.fromkeys(taken, _dropout_like(fused)))
-            op._dispatch_cache.clear()
-        yield
-    finally:
-        for op, taken in aside:
-            op.py_kernels.update(taken)
-            op._dispatch_cache.clear()
-
-
-def _stand_ins() -> Iterator[torch._ops.OpOverload]:
-    for name in torch.ops.aten:
-        if name in _HIDDEN_WRITES:
-            continue
-        packet = getattr(torch.ops.aten, name)
-        for overload in packet.overloads():
-            op = getattr(packet, overload)
-            if any(key in op.py_kernels for key in _EAGER_KEYS):
-                yield op
-
-
-def _dropout_like(fused: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        if input.device.type != "cpu":
-            return fused(input, p, train)
-        if p == 0 or not train or input.numel() == 0:
-            return input
-        if p == 1:
-            return input.mul(torch.zeros((), dtype=input.dtype))
-        like = torch.empty_like(input)  # for its strides: draws follow the order in memory
-        size, strides = list(like.shape), list(like.stride())
-        mask: torch.Tensor = dropout_mask(size, strides, p, input.dtype)
-        return input * mask
-
-    return dropout

@@ -9,32 +9,46 @@ extension) makes the step uncacheable: a missing key costs seconds, a wrong one 
 user's trust.
 """
 
+import dis
 import functools
 import hashlib
 import os
 import sys
 import sysconfig
 import types
+from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 from torch import nn
 
-from poet.tracer.joint import Step
+from poet.tracer.step import Step
 from poet.tracer.versions import versions
 
-_WRITTEN_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice)
 _TORCH = (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)
+_NO_CODE = ("__dict__", "__weakref__", "__doc__", "__module__")
+_HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 _BUILTIN = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
 )  # fmt: skip
 _DESCRIPTORS = (staticmethod, classmethod, property, functools.cached_property)
+
+
+_RISKY = frozenset(
+    ("globals", "locals", "vars", "eval", "exec", "compile", "open", "input", "__import__",
+     "importlib", "sys", "os", "environ", "getenv", "time", "datetime", "random", "gc", "inspect",
+     "builtins", "getattr", "setattr", "__dict__")
+)  # fmt: skip
+"""Names by which code can reach what this walk does not see: such code is not cached."""
+
+
+class _Bare:
+    """An object that holds attributes and nothing else."""
 
 
 class _CannotTell(Exception):
@@ -43,8 +57,9 @@ class _CannotTell(Exception):
 
 def key_of(step: Step, *settings: Any) -> str | None:
     """The key of a capture, or None where it cannot be told apart from others."""
-    walk = _Walk()
+    walk = _Walk({id(value) for _, _, value in (*step.owned_parameters(), *step.owned_buffers())})
     try:
+        _check_untouched()
         walk.add([versions(), _settings()])
         walk.add(settings)
         walk.add(step.example.constants)
@@ -53,7 +68,7 @@ def key_of(step: Step, *settings: Any) -> str | None:
         walk.add(str(step.autocast))
         walk.add(step.loss)
         walk.add(step.model)
-    except (_CannotTell, RecursionError):
+    except Exception:  # _CannotTell, or an object that does not want to be looked at
         return None
     return walk.hash.hexdigest()[:40]
 
@@ -73,12 +88,16 @@ def _settings() -> list[Any]:
         torch.backends.mkldnn.enabled,
         [sdp.flash_sdp_enabled(), sdp.math_sdp_enabled(), sdp.mem_efficient_sdp_enabled()],
         [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
+        str(torch.get_default_device()),
+        torch.backends.mha.get_fastpath_enabled(),
     ]
 
 
 def settings_are_usual() -> bool:
     """Whether nobody has touched the global settings of torch that choose kernels."""
-    return _settings() == [torch.float32, False, True, [True, True, True], [False, False]]
+    return _settings() == [
+        torch.float32, False, True, [True, True, True], [False, False], "cpu", True,
+    ]  # fmt: skip
 
 
 def _shape(tensor: torch.Tensor) -> list[Any]:
@@ -91,8 +110,9 @@ def _shape(tensor: torch.Tensor) -> list[Any]:
 class _Walk:
     """Feeds things into one hash; each object once, by the place where it was met first."""
 
-    def __init__(self) -> None:
+    def __init__(self, owned: set[int]) -> None:
         self.hash = hashlib.sha256()
+        self._owned = owned
         self._met: dict[int, int] = {}
         self._held: list[Any] = []
 
@@ -112,11 +132,11 @@ class _Walk:
         self._add_object(thing)
 
     def _add_object(self, thing: Any) -> None:
-        if isinstance(thing, list | tuple):
+        if type(thing) in (list, tuple) or hasattr(thing, "_fields"):
             self._all(thing)
-        elif isinstance(thing, dict):
+        elif type(thing) in (dict, OrderedDict):
             self._all(x for pair in thing.items() for x in pair)
-        elif isinstance(thing, set | frozenset):
+        elif type(thing) in (set, frozenset):
             self._all(sorted(thing, key=repr))
         elif isinstance(thing, msgspec.Struct):
             self._all((type(thing), msgspec.structs.asdict(thing)))
@@ -157,19 +177,22 @@ class _Walk:
             if name in ("_parameters", "_buffers"):
                 for each, tensor in value.items():
                     self._word(each)
-                    self.add(None if tensor is None else [id(tensor) in self._met, _shape(tensor)])
-                    self._met.setdefault(id(tensor), len(self._met))
-                    self._word(str(self._met[id(tensor)]))
+                    if tensor is not None and id(tensor) in self._owned:
+                        self._met.setdefault(id(tensor), len(self._met))
+                        self.add([self._met[id(tensor)], _shape(tensor)])
+                    else:  # none, or of a module that is not trained here: a constant of the step
+                        self.add(tensor)
             else:
                 self.add(value)
 
     def _add_class(self, kind: type) -> None:
         self._word(f"{kind.__module__}.{kind.__qualname__}")
-        if _is_library(kind.__module__):
-            return
-        self._all(kind.__mro__[1:])
+        library = _is_library(kind.__module__)
+        if not library:
+            self._all(kind.__mro__[1:])
         for name, value in sorted(vars(kind).items()):
-            if name not in ("__dict__", "__weakref__", "__doc__", "__module__"):
+            foreign = isinstance(value, types.FunctionType) and not _is_library_code(value)
+            if (foreign or not library) and name not in _NO_CODE:
                 self._word(name)
                 self.add(value)
 
@@ -181,10 +204,12 @@ class _Walk:
                 self.add(cell.cell_contents)
             except ValueError:
                 self._word("empty cell")
-        if _is_library(function.__module__):
+        if _is_library_code(function):
             return
         self.add(function.__code__)
         for name in _names_in(function.__code__):
+            if name in _RISKY:
+                raise _CannotTell
             if name in function.__globals__:
                 self._word(name)
                 self.add(function.__globals__[name])
@@ -195,21 +220,14 @@ class _Walk:
         self._all((code.co_names, code.co_varnames, code.co_freevars, code.co_flags))
 
     def _add_python_module(self, module: types.ModuleType) -> None:
+        if not _is_library(module.__name__):
+            raise _CannotTell  # whatever it holds may change
         self._word(module.__name__)
-        if _is_library(module.__name__):
-            return
-        file = getattr(module, "__file__", None)
-        if file is None or not file.endswith(".py"):
-            raise _CannotTell
-        self.hash.update(Path(file).read_bytes())
 
     def _add_instance(self, thing: Any) -> None:
-        if not all(
-            kind is object or kind.__flags__ & _WRITTEN_IN_PYTHON for kind in type(thing).__mro__
-        ):
-            raise _CannotTell
-        if any("__slots__" in vars(kind) for kind in type(thing).__mro__):
-            raise _CannotTell
+        bare = type(thing).__basicsize__ == _Bare.__basicsize__
+        if not (bare and hasattr(thing, "__dict__")):
+            raise _CannotTell  # it holds more than its attributes: slots, or something in C
         self.add(type(thing))
         for name, value in sorted(vars(thing).items()):
             self._word(name)
@@ -225,10 +243,35 @@ class _Walk:
         self.hash.update(text.encode("utf-8", "surrogatepass") + b"\0")
 
 
+def _check_untouched() -> None:
+    """Whether torch is as it was installed: no hooks for all modules, no functions replaced."""
+    hooks = [x for name, x in vars(nn.modules.module).items() if name.startswith("_global_")]
+    if any(hook for hook in hooks if isinstance(hook, dict)):
+        raise _CannotTell
+    for module in (nn.functional, torch):
+        for value in vars(module).values():
+            if isinstance(value, types.FunctionType) and not _is_library_code(value):
+                raise _CannotTell
+
+
 def _names_in(code: types.CodeType) -> list[str]:
-    """The names that a function, or one written inside it, may take from its module."""
+    """The names that a function, or one written inside it, may take from its module.
+
+    An import inside a function is one of the risky ways to reach what is not seen here.
+    """
+    if any(step.opname == "IMPORT_NAME" for step in dis.get_instructions(code)):
+        raise _CannotTell
     inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return sorted({*code.co_names, *(name for each in inner for name in _names_in(each))})
+
+
+def _is_library_code(function: types.FunctionType) -> bool:
+    """Whether a function was written in an installed package, whatever it says of itself."""
+    file = function.__code__.co_filename
+    if file.startswith("<"):
+        return _is_library(function.__module__)
+    real = os.path.realpath(file)
+    return bool(real.startswith((*_library_homes(), _HOME)))
 
 
 @functools.cache

@@ -29,3 +29,5 @@ class Layout(
     state: dict[str, dict[str, int]] = {}
     learning_rates: tuple[int, ...] = ()
     step_count: int | None = None
+    doubts: tuple[str, ...] = ()
+    """Why the last bits may not be eager's, a sentence each."""

@@ -27,11 +27,13 @@ from torch._functorch._aot_autograd.descriptors import (
 
 from poet.errors import PoetError
 from poet.graph import Call, Op, Phase, Role, Tensor, Value
-from poet.tracer.arguments import Reference, dtype_text, encode, kind_of, named_arguments
+from poet.tracer.arguments import Reference, dtype_text, encode
+from poet.tracer.building import OpBuilder
 from poet.tracer.nodes import (
     GETITEM,
     Node,
     backward_nodes,
+    check_dense,
     check_dtypes,
     is_random,
     needed,
@@ -82,71 +84,6 @@ class Names(NamedTuple):
     constants: dict[str, torch.Tensor]
 
 
-class _Builder:
-    """The calls and inner values of one op, while they are put together."""
-
-    def __init__(self, lowering: "_Lowering") -> None:
-        self.lowering = lowering
-        self.calls: list[Call] = []
-        self.values: list[Value] = []
-        self.inputs: dict[int, None] = {}
-        self._seen: dict[Node, Reference] = {}
-
-    def reference(self, node: Node) -> Any:
-        """What an argument stands for: a tensor, a view made here, or a plain number."""
-        if node in self._seen:
-            return self._seen[node]
-        made = node.meta.get("val")
-        if not isinstance(made, torch.Tensor):
-            return encode(made, self.reference)
-        i = self.lowering.tensor_of(node)
-        self.inputs[i] = None
-        root = {"tensor": i}
-        found = root if self.lowering.base[i] is node else self._view(node, root)
-        self._seen[node] = found
-        return found
-
-    def _view(self, node: Node, root: Reference) -> Reference:
-        """Repeat the call that makes a view."""
-        source, place = node, None
-        if node.target is GETITEM:
-            source, place = node.args[0], node.args[1]  # type: ignore[assignment]
-        elif (
-            node.target is torch.ops.aten.detach.default
-            or node.target is torch.ops.aten.alias.default
-        ):
-            return self.reference(node.args[0])  # type: ignore[arg-type, no-any-return]
-        arguments = self.arguments(source)
-        made = self.value(node.meta["val"], root)
-        results: list[Reference | None] = [made]
-        if place is not None:
-            results = [None] * len(source.meta["val"])
-            results[int(place)] = made  # type: ignore[arg-type]
-        self.add(source, arguments, tuple(results))
-        return made
-
-    def arguments(self, node: Node) -> dict[str, Any]:
-        return {name: encode(a, self.reference) for name, a in named_arguments(node).items()}
-
-    def value(self, made: torch.Tensor, view_of: Reference | None = None) -> Reference:
-        self.values.append(
-            Value(
-                nbytes=0 if view_of else made.untyped_storage().nbytes(),
-                shape=tuple(made.shape),
-                dtype=dtype_text(made.dtype),
-                strides=strides_of(made),
-                view_of=view_of,
-            )
-        )
-        return {"value": len(self.values) - 1}
-
-    def add(
-        self, node: Node, arguments: dict[str, Any], results: tuple[Reference | None, ...]
-    ) -> None:
-        assert isinstance(node.target, torch._ops.OpOverload)
-        self.calls.append(Call(kind=kind_of(node.target), arguments=arguments, results=results))
-
-
 class _Lowering:
     def __init__(self, module: torch.fx.GraphModule, names: Names) -> None:
         self.module = module
@@ -175,9 +112,7 @@ class _Lowering:
         return self._of_storage[storage_of(node.meta["val"])]
 
     def _tensor(self, node: Node, name: str, role: Role) -> int:
-        made = node.meta["val"]
-        if not isinstance(made, torch.Tensor) or made.layout is not torch.strided:
-            raise PoetError(f"{name} is {made!r}: POET plans dense tensors")
+        made: torch.Tensor = node.meta["val"]
         i = len(self.tensors)
         self.tensors.append(
             Tensor(
@@ -198,8 +133,10 @@ class _Lowering:
         if isinstance(about, TangentAOTInput):
             self._first_gradient(node)
             return
-        if not isinstance(node.meta.get("val"), torch.Tensor):
+        made = node.meta.get("val")
+        if not isinstance(made, torch.Tensor):
             return
+        check_dense(made, self.names.owned.get(getattr(about, "target", ""), "an input"))
         if storage_of(node.meta["val"]) in self._of_storage:
             other = self.tensors[self.tensor_of(node)].name
             name = self.names.owned.get(getattr(about, "target", ""), node.name)
@@ -262,6 +199,8 @@ class _Lowering:
                 f"{op_name(node)}: POET cannot keep {node.target}, which is no operator but a "
                 "piece of Python or a region with rules of its own"
             )
+        for item in tensors:
+            check_dense(item, op_name(node))
         if not tensors:
             return  # a size, an assertion: already true of the shapes at hand
         known = [storage_of(item) in self._of_storage for item in tensors]
@@ -279,7 +218,7 @@ class _Lowering:
 
     def _op(self, node: Node, results: list[Any], readers: dict[int, Node]) -> None:
         check_dtypes(node)
-        builder = _Builder(self)
+        builder = OpBuilder(self)
         arguments = builder.arguments(node)
         phase: Phase = "backward" if node in self._backward else "forward"
         role: Role = "gradient" if phase == "backward" else "activation"
@@ -342,14 +281,15 @@ class _Lowering:
         if isinstance(about, PlainAOTInput):
             return  # the batch is the user's; what the model does to its copy of it is lost
         if not isinstance(about, BufferAOTInput):
+            name = self.names.owned.get(getattr(about, "target", ""), str(about))
             raise PoetError(
-                f"the model changes its parameter {getattr(about, 'target', about)} in the forward "
-                "pass; POET changes parameters in updates only. Make it a buffer"
+                f"the model changes its parameter {name} in the forward pass; POET changes "
+                "parameters in updates only. Do it outside the step"
             )
         if about.target in self.names.constants:
             raise PoetError(
-                f"the model changes {about.target}, which is neither a parameter nor a buffer, so "
-                "the next step would not see it. Make it a buffer with register_buffer"
+                "the model changes a tensor in the forward pass that is neither a parameter nor a "
+                "buffer, so the next step would not see it. Make it a buffer with register_buffer"
             )
         name = self.names.owned[about.target]
         old = self.step.buffers[name]
@@ -365,7 +305,7 @@ class _Lowering:
         if self.base[i] is node and not taken and self._made_by_op(i):
             self.tensors[i] = msgspec.structs.replace(self.tensors[i], name=name, role=role)
             return i
-        builder = _Builder(self)
+        builder = OpBuilder(self)
         return self._copy(builder, builder.reference(node), node, name, role)
 
     def _made_by_op(self, i: int) -> bool:
@@ -375,7 +315,7 @@ class _Lowering:
         """A gradient, laid out as eager accumulates it: like its parameter."""
         parameter = self.base[self.step.parameters[name]].meta["val"]
         made = node.meta["val"]
-        builder = _Builder(self)
+        builder = OpBuilder(self)
         reference = builder.reference(node)
         i = self.tensor_of(node)
         if made.stride() != parameter.stride() or made.shape != parameter.shape:
@@ -387,7 +327,7 @@ class _Lowering:
 
     def _copy(
         self,
-        builder: _Builder,
+        builder: OpBuilder,
         source: Reference,
         node: Node,
         name: str,

@@ -40,6 +40,25 @@ def state_bytes(device: torch.device) -> int:
     return int(torch.get_rng_state().numel())
 
 
+def factory_dtype(node: Node) -> dict[str, torch.dtype]:
+    """The dtype of a tensor that is made from nothing, which would else follow torch's default."""
+    made, target = node.meta.get("val"), node.target
+    if not isinstance(made, torch.Tensor) or not isinstance(target, torch._ops.OpOverload):
+        return {}
+    names = {argument.name for argument in target._schema.arguments}
+    if "dtype" not in names or any(
+        isinstance(each.meta.get("val"), torch.Tensor) for each in node.all_input_nodes
+    ):
+        return {}
+    return {"dtype": made.dtype}
+
+
+def check_dense(made: torch.Tensor, name: str) -> None:
+    """Refuse sparse and other tensors whose elements do not lie in one storage."""
+    if made.layout is not torch.strided:
+        raise PoetError(f"{name} is {made.layout}: POET plans dense tensors. Use dense ones there")
+
+
 def check_dtypes(node: Node) -> None:
     """Refuse a product of different element types: traces let it pass, kernels do not."""
     if getattr(node.target, "_opname", "") not in _PRODUCTS:

@@ -20,10 +20,10 @@ from poet.errors import PoetError
 from poet.graph import Op, Tensor
 from poet.schedule import Compute, Free, PageIn, PageOut, Plan, Schedule
 from poet.tracer.arguments import decode, target_of
-from poet.tracer.joint import Step, take_apart
 from poet.tracer.kernels import FIRST_MOMENTUM, KERNELS
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
+from poet.tracer.step import Step, take_apart
 
 
 class Result(NamedTuple):
@@ -43,13 +43,40 @@ class Program:
         self.example = step.example
         self.steps_done = 0
         self.learning_rates = list(learning_rates)
-        self._parameters = {known: value for _, known, value in step.owned_parameters()}
-        self._buffers = {known: value for _, known, value in step.owned_buffers()}
+        self._step = step
+        self._torch_optimizer: torch.optim.Optimizer | None = None
+        parameters = self._parameters
         self._runs: dict[int, Callable[[_Memory], None]] = {}
         self.state = {
-            name: {kept: _fresh_state(kept, self._parameters[name]) for kept in held}
+            name: {kept: _fresh_state(kept, parameters[name]) for kept in held}
             for name, held in layout.state.items()
         }
+
+    @property
+    def _parameters(self) -> dict[str, torch.Tensor]:
+        """The parameters as the model has them now: it may have been given others."""
+        return {known: value for _, known, value in self._step.owned_parameters()}
+
+    @property
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        return {known: value for _, known, value in self._step.owned_buffers()}
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the state a torch optimizer has gathered, and from now on its learning rates."""
+        self._torch_optimizer = optimizer
+        parameters, steps = self._parameters, set()
+        for name, held in self.state.items():
+            gathered = optimizer.state.get(parameters[name], {})
+            steps.add(int(gathered.get("step", 1 if gathered else 0)))
+            for kept, value in held.items():
+                if gathered.get(kept) is not None:
+                    value.copy_(gathered[kept])
+        if len(steps) > 1:
+            raise PoetError(
+                f"the optimizer has made {min(steps)} steps for some parameters and {max(steps)} "
+                "for others; POET counts steps for all together"
+            )
+        self.steps_done = max(steps, default=0)
 
     @property
     def fingerprint(self) -> str:
@@ -83,6 +110,8 @@ class Program:
         """
         if plan is not None:
             self.check_plan(plan)
+            if not plan.schedule:
+                raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
             schedule = plan.schedule
             in_store = [i for i, place in plan.budget.start.items() if place == "store"]
         if schedule is None:
@@ -91,12 +120,26 @@ class Program:
         for i in in_store:
             memory.page_out(i)
             del memory.ram[i]
-        self._follow(schedule, memory)
-        with torch.no_grad():
-            return self._finish(memory)
+        kind = self.model_device.type
+        with torch.autocast(kind, enabled=False):
+            try:
+                self._follow(schedule, memory)
+                with torch.no_grad():
+                    return self._finish(memory)
+            except (KeyError, IndexError) as error:
+                raise PoetError(
+                    f"the schedule does not fit the program ({type(error).__name__}: {error}): "
+                    "poet.check says where"
+                ) from error
+
+    @property
+    def model_device(self) -> torch.device:
+        """Where the model is."""
+        return next(iter(self._parameters.values())).device
 
     def _follow(self, schedule: Schedule, memory: "_Memory") -> None:
         runs = Counter(step.op for step in schedule if isinstance(step, Compute))
+        self._check_draws(schedule)
         random_state: dict[int, torch.Tensor] = {}
         for instruction in schedule:
             match instruction:
@@ -120,6 +163,20 @@ class Program:
                 case Free(tensor=i):
                     del memory.ram[i]
 
+    def _check_draws(self, schedule: Schedule) -> None:
+        """Random ops draw one after the other, so their first runs must keep the graph's order."""
+        ops = self.graph.ops
+        order = dict.fromkeys(
+            step.op
+            for step in schedule
+            if isinstance(step, Compute) and step.op < len(ops) and ops[step.op].random_state_bytes
+        )
+        if list(order) != sorted(order):
+            raise PoetError(
+                "the schedule runs random ops in another order than the graph, so they would draw "
+                "other numbers than eager PyTorch"
+            )
+
     def _compute(self, k: int, memory: "_Memory") -> None:
         op = self.graph.ops[k]
         if k not in self._runs:
@@ -131,13 +188,19 @@ class Program:
     def _given(self, batch: Any) -> dict[int, torch.Tensor]:
         layout = self.layout
         tensors = self._batch(batch)
-        ram = {i: tensors[place].detach() for place, i in layout.inputs.items()}
-        ram |= {i: self._parameters[name].detach() for name, i in layout.parameters.items()}
-        ram |= {i: self._buffers[name].detach() for name, i in layout.buffers.items()}
+        parameters, buffers = self._parameters, self._buffers
+        ram = {
+            i: _laid_out(tensors[place].detach(), self.graph.tensors[i])
+            for place, i in layout.inputs.items()
+        }
+        ram |= {i: parameters[name].detach() for name, i in layout.parameters.items()}
+        ram |= {i: buffers[name].detach() for name, i in layout.buffers.items()}
         for i, content in layout.constants.items():
             ram[i] = _tensor_from(content, self.graph.tensors[i])
         for name, held in layout.state.items():
             ram |= {i: self.state[name][kept] for kept, i in held.items()}
+        if self._torch_optimizer is not None:
+            self.learning_rates = [group["lr"] for group in self._torch_optimizer.param_groups]
         for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
             ram[i] = torch.tensor(rate, dtype=torch.float64)
         if layout.step_count is not None:
@@ -147,9 +210,8 @@ class Program:
     def _batch(self, batch: Any) -> tuple[torch.Tensor, ...]:
         given = self.example if batch is None else take_apart(batch)
         if given.spec != self.example.spec or given.is_tensor != self.example.is_tensor:
-            raise PoetError(
-                f"the batch is built unlike the example: {given.spec} against {self.example.spec}"
-            )
+            texts = [_shape_text(each.rebuilt(each.tensors)) for each in (given, self.example)]
+            raise PoetError(f"the batch is {texts[0]}; the example was {texts[1]}")
         for place, i in self.layout.inputs.items():
             have, want = given.tensors[place], self.example.tensors[place]
             if have.shape != want.shape or have.dtype != want.dtype:
@@ -158,17 +220,18 @@ class Program:
                     f"{list(have.shape)}; the step was captured for {want.dtype} "
                     f"{list(want.shape)}. Capture it again for this shape"
                 )
-        if given.constants != self.example.constants:
+        if repr(given.constants) != repr(self.example.constants):
             raise PoetError("the batch has other constants than the example: capture it again")
         return given.tensors
 
     def _finish(self, memory: "_Memory") -> Result:
         """Hand over what the step made: parameters, state and buffers to where they live."""
         layout, graph = self.layout, self.graph
+        parameters, buffers = self._parameters, self._buffers
         heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
         homes: list[tuple[int, torch.Tensor]] = [
-            *((i, self._parameters[name].detach()) for name, i in layout.parameters.items()),
-            *((i, self._buffers[name]) for name, i in layout.buffers.items()),
+            *((i, parameters[name].detach()) for name, i in layout.parameters.items()),
+            *((i, buffers[name]) for name, i in layout.buffers.items()),
             *(
                 (i, self.state[name][kept])
                 for name, held in layout.state.items()
@@ -184,7 +247,7 @@ class Program:
         gradients = {
             name: memory.anywhere(i).as_strided(p.shape, p.stride())
             for name, i in layout.gradients.items()
-            for p in (self._parameters[name],)
+            for p in (parameters[name],)
         }
         return Result(memory.anywhere(layout.loss), gradients)
 
@@ -269,6 +332,26 @@ def _values_in(argument: Any) -> Iterable[int]:
     elif isinstance(argument, list | tuple):
         for item in argument:
             yield from _values_in(item)
+
+
+def _laid_out(tensor: torch.Tensor, about: Tensor) -> torch.Tensor:
+    """The tensor with its elements where the traced one had them: kernels and draws follow that."""
+    wanted = about.strides or torch.empty(tensor.shape, device="meta").stride()
+    if tensor.stride() == wanted or tensor.numel() <= 1:
+        return tensor
+    return torch.empty_strided(
+        tensor.shape, wanted, dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
+
+
+def _shape_text(batch: Any) -> str:
+    if isinstance(batch, torch.Tensor):
+        return f"{list(batch.shape)}"
+    if isinstance(batch, dict):
+        return "{" + ", ".join(f"{name}: {_shape_text(x)}" for name, x in batch.items()) + "}"
+    if isinstance(batch, tuple | list):
+        return "(" + ", ".join(map(_shape_text, batch)) + ")"
+    return repr(batch)
 
 
 def _fresh_state(kept: str, parameter: torch.Tensor) -> torch.Tensor:

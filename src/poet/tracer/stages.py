@@ -6,23 +6,26 @@ trace (`joint`) -> lower (`lowering`) -> updates (`updates`) -> granularity (`me
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+import msgspec
 import torch
 
 from poet.errors import PoetError
 from poet.graph import Graph
 from poet.optimizers import Optimizer
 from poet.tracer import joint
+from poet.tracer.doubts import doubts
 from poet.tracer.joining import renumbered
 from poet.tracer.layout import Layout
 from poet.tracer.lowering import Lowered, Names, lower
 from poet.tracer.merging import merged
+from poet.tracer.step import Step
 from poet.tracer.updates import Updated, fused, with_outputs, with_updates
 
 Granularity = Literal["planning", "op"]
 
 
 def layout_of(
-    step: joint.Step,
+    step: Step,
     groups: tuple[Optimizer, ...],
     member: Mapping[str, int] | None,
     *,
@@ -54,12 +57,17 @@ def layout_of(
         gradients: dict[str, int] = {}
     else:
         updated, gradients = with_outputs(lowered)
-    return _finished(name, lowered, updated, gradients, groups, member or {}, granularity)
+    layout = _finished(name, lowered, updated, gradients, groups, member or {}, granularity)
+    return msgspec.structs.replace(layout, doubts=doubts(step, lowered))
 
 
-def names_of(step: joint.Step, traced: joint.Traced) -> Names:
+def names_of(step: Step, traced: joint.Traced) -> Names:
     """What the graph's names stand for. A tied weight goes by the first of its names."""
     known = {name: known for name, known, _ in (*step.owned_parameters(), *step.owned_buffers())}
+    if len(set(known.values())) < len(known):
+        raise PoetError(
+            "the model has a part named loss_fn, as POET calls the loss's own parameters: rename it"
+        )
     return Names(
         {key: known[name] for key, name in traced.names.items() if name in known},
         {key: traced.constants[n] for key, n in traced.names.items() if n in traced.constants},

@@ -19,7 +19,7 @@ from poet.errors import PoetError
 _DATA_DEPENDENT = (
     "the step depends on the values of its tensors (a Python `if`, `while`, `int()` or `.item()` "
     "on a tensor, or a result whose shape depends on values), so it has no fixed graph. Use "
-    "torch.where, masks or fixed shapes there"
+    "torch.where, masks or fixed shapes there (and layerdrop=0.0 or None in such models)"
 )
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (
@@ -65,7 +65,10 @@ def explanation(errors: Sequence[Exception], step: nn.Module, prefix: str) -> Po
     placed = [(error, place(error, step, prefix)) for error in reversed(errors)]
     error, where = next((pair for pair in placed if pair[1]), placed[0])
     if isinstance(error, RecursionError):
-        return PoetError("the model calls itself without end: Python's recursion limit was met")
+        return PoetError(
+            f"{where}Python's recursion limit was met: the model is nested very deeply, or calls "
+            "itself without end. Try sys.setrecursionlimit"
+        )
     said = f"{type(error).__name__}: {error}"
     remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, said)), _OTHERWISE)
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")

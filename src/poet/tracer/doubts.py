@@ -1,0 +1,40 @@
+"""Doubts: where a captured step is right but its last bits may not be eager's."""
+
+from collections import Counter
+
+from torch import nn
+
+from poet.tracer.lowering import Lowered
+from poet.tracer.step import Step
+
+
+def doubts(step: Step, lowered: Lowered) -> tuple[str, ...]:
+    """A sentence for each known reason why bits may differ."""
+    found = []
+    gated = [
+        name
+        for name, module in step.model.named_modules()
+        if isinstance(module, nn.GRU | nn.GRUCell)
+        and next(module.parameters()).device.type == "cpu"
+    ]
+    if gated:
+        found.append(
+            f"{gated[0] or 'the model'} is a GRU on a CPU: eager PyTorch applies sigmoid in place "
+            "to strided pieces, a captured step to dense ones, and the last bits may differ"
+        )
+    parameters = {i: name for name, i in lowered.parameters.items()}
+    casts = Counter(
+        i
+        for op in lowered.ops
+        for call in op.calls
+        if call.kind == "aten._to_copy" and op.phase == "forward"
+        for i in (call.arguments["self"].get("tensor"),)
+        if i in parameters
+    )
+    cast_often = [parameters[i] for i, count in casts.items() if count > 1]
+    if cast_often:
+        found.append(
+            f"autocast casts {cast_often[0]} more than once: eager PyTorch adds the gradients of "
+            "its uses before casting them back, a captured step after, and the last bits may differ"
+        )
+    return tuple(found)
