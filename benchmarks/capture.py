@@ -1,11 +1,11 @@
 """What capture takes, what it makes, and what running its graph op by op costs.
 
 `capture`: for each model of the zoo the seconds to capture it, ops and planning tensors before and
-after merging. Peer: an eager training step of the same model (forward, backward, SGD), the least that
-anybody waits for anyway. Limits: 5 s for ResNet-18, 40 s for BERT-base.
+after merging. Peer: an eager training step of the same model (forward, backward, SGD), the least
+that anybody waits for anyway. Limits: 5 s for ResNet-18, 40 s for BERT-base.
 
-`capture-merging`: the joules of plans on merged graphs beside those on op-level graphs, same RAM, same
-time. Limit: the certified bound of the op-level problem, below which no plan can be.
+`capture-merging`: the joules of plans on merged graphs beside those on op-level graphs, same RAM,
+same time. Limit: the certified bound of the op-level problem, below which no plan can be.
 """
 
 import time

@@ -144,7 +144,8 @@ def _exported(
     with _no_custom_functions():
         exported = torch.export.export(step, tensors, strict=False).module()
     assert isinstance(exported, torch.fx.GraphModule)
-    owned = {**dict(exported.named_parameters()), **dict(exported.named_buffers())}
+    owned = {name for name, _ in exported.named_parameters(remove_duplicate=False)}
+    owned |= {name for name, _ in exported.named_buffers(remove_duplicate=False)}
     constants: dict[str, torch.Tensor] = {}
     for node in exported.graph.find_nodes(op="get_attr"):
         path = str(node.target)
