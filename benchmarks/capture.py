@@ -20,7 +20,7 @@ from poet.reports.tables import print_table
 from poet.tracer.program import Program
 from poet.zoo import MODELS, Made, build
 
-PLAN_SECONDS = 20.0
+PLAN_SECONDS = 10.0
 MERGING = ("lenet?batch=8", "resnet18-cifar", "mobilenetv2-cifar", "bert-tiny?vocab=500")
 
 
