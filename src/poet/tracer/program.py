@@ -116,7 +116,7 @@ class Program:
             in_store = [i for i, place in plan.budget.start.items() if place == "store"]
         if schedule is None:
             schedule = tuple(Compute(op=k) for k in range(len(self.graph.ops)))
-        memory = _Memory(self._given(batch))
+        memory = _Memory(self.given(batch))
         for i in in_store:
             memory.page_out(i)
             del memory.ram[i]
@@ -124,8 +124,7 @@ class Program:
         with torch.autocast(kind, enabled=False):
             try:
                 self._follow(schedule, memory)
-                with torch.no_grad():
-                    return self._finish(memory)
+                return self.finish(memory.anywhere)
             except (KeyError, IndexError) as error:
                 raise PoetError(
                     f"the schedule does not fit the program ({type(error).__name__}: {error}): "
@@ -185,7 +184,8 @@ class Program:
         with torch.set_grad_enabled(op.phase == "forward"):
             self._runs[k](memory)
 
-    def _given(self, batch: Any) -> dict[int, torch.Tensor]:
+    def given(self, batch: Any) -> dict[int, torch.Tensor]:
+        """The tensors that exist when a step on this batch starts, by id."""
         layout = self.layout
         tensors = self._batch(batch)
         parameters, buffers = self._parameters, self._buffers
@@ -224,32 +224,41 @@ class Program:
             raise PoetError("the batch has other constants than the example: capture it again")
         return given.tensors
 
-    def _finish(self, memory: "_Memory") -> Result:
-        """Hand over what the step made: parameters, state and buffers to where they live."""
-        layout, graph = self.layout, self.graph
+    def homes(self) -> dict[int, torch.Tensor]:
+        """Where the lasting tensors live, by the id they have when a step starts."""
+        layout = self.layout
         parameters, buffers = self._parameters, self._buffers
-        heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
-        homes: list[tuple[int, torch.Tensor]] = [
-            *((i, parameters[name].detach()) for name, i in layout.parameters.items()),
-            *((i, buffers[name]) for name, i in layout.buffers.items()),
-            *(
-                (i, self.state[name][kept])
+        return {
+            **{i: parameters[name].detach() for name, i in layout.parameters.items()},
+            **{i: buffers[name] for name, i in layout.buffers.items()},
+            **{
+                i: self.state[name][kept]
                 for name, held in layout.state.items()
                 for kept, i in held.items()
-            ),
-        ]
-        for old, home in homes:
-            if old in heir:
-                new = memory.anywhere(heir[old])
-                if new.data_ptr() != home.data_ptr():
+            },
+        }
+
+    def finish(self, found: Callable[[int], torch.Tensor | None]) -> Result:
+        """Hand over what a step made: parameters, state and buffers to where they live.
+
+        `found` gives a tensor by id, or None for one that is where it belongs.
+        """
+        heir = {t.becomes: i for i, t in enumerate(self.graph.tensors) if t.becomes is not None}
+        with torch.no_grad():
+            for old, home in self.homes().items():
+                new = found(heir[old]) if old in heir else None
+                if new is not None and new.data_ptr() != home.data_ptr():
                     home.copy_(new)
         self.steps_done += 1
-        gradients = {
-            name: memory.anywhere(i).as_strided(p.shape, p.stride())
-            for name, i in layout.gradients.items()
-            for p in (parameters[name],)
-        }
-        return Result(memory.anywhere(layout.loss), gradients)
+        parameters = self._parameters
+        gradients: dict[str, torch.Tensor] = {}
+        for name, i in self.layout.gradients.items():
+            made, like = found(i), parameters[name]
+            assert made is not None
+            gradients[name] = made.as_strided(like.shape, like.stride())
+        loss = found(self.layout.loss)
+        assert loss is not None
+        return Result(loss, gradients)
 
 
 class _Memory:

@@ -1,0 +1,205 @@
+"""Tape: a schedule becomes straight-line Python, one line an instruction.
+
+Where every tensor is at every moment follows from the schedule alone, so nothing is decided while
+the step runs: tensors are local variables, a Free is a `del`, a call is a call. The text can be
+read (`Tape.source`) and is the same for the same plan.
+
+The tape knows a `machine`, which holds what a step needs besides the tensors: the page store, the
+saved random states, and the count of live bytes (`machine`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from poet.graph import Call, Graph, Op
+from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule
+from poet.tracer.arguments import constant, target_of
+from poet.tracer.kernels import KERNELS
+
+_SCALARS = ("learning_rate", "step")
+
+
+class Tape(NamedTuple):
+    """A step as a function of a machine and the tensors in RAM at the start, by id.
+
+    It empties the dictionary it is given, so that what it frees is really gone.
+    """
+
+    run: Callable[[Any, dict[int, torch.Tensor]], dict[int, torch.Tensor]]
+    source: str
+
+
+def tape_of(
+    graph: Graph,
+    schedule: Schedule,
+    budget: Budget,
+    workspace: Mapping[int, int],
+    wanted: tuple[int, ...],
+) -> Tape:
+    """The tape of a schedule. `wanted` are the tensors that it returns, where they are in RAM."""
+    return _Writer(graph, schedule, budget, workspace, wanted).tape()
+
+
+class _Writer:
+    def __init__(
+        self,
+        graph: Graph,
+        schedule: Schedule,
+        budget: Budget,
+        workspace: Mapping[int, int],
+        wanted: tuple[int, ...],
+    ) -> None:
+        self.graph, self.schedule, self.budget = graph, schedule, budget
+        self.workspace, self.wanted = workspace, wanted
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "torch": torch,
+            "grad_mode": torch._C._set_grad_enabled,
+        }
+        self.functions: dict[str, str] = {}
+        self.ram = {i for i, place in budget.start.items() if place != "store"}
+        self.arriving: set[int] = set()
+        self.runs = Counter(step.op for step in schedule if isinstance(step, Compute))
+        self.ran: set[int] = set()
+        self.phase = ""
+
+    def tape(self) -> Tape:
+        for i in sorted(self.ram):
+            self._line(f"t{i} = given.pop({i})")
+        for instruction in self.schedule:
+            match instruction:
+                case Compute(op=k):
+                    self._compute(k)
+                case PageOut(tensor=i):
+                    self._arrive(i)
+                    self._line(f"machine.page_out({i}, t{i})")
+                case PageIn(tensor=i):
+                    self._line(f"t{i} = machine.page_in({i})")
+                    self.ram.add(i)
+                    self.arriving.add(i)
+                case Free(tensor=i):
+                    self._arrive(i)
+                    self._line(f"machine.free({i}, t{i}); del t{i}")
+                    self.ram.discard(i)
+        for i in self.wanted:
+            if i in self.ram:
+                self._arrive(i)
+        made = ", ".join(f"{i}: t{i}" for i in self.wanted if i in self.ram)
+        self._line(f"return {{{made}}}")
+        source = "def step(machine, given):\n" + "\n".join(f"    {line}" for line in self.lines)
+        space = dict(self.names)
+        exec(compile(source, "<poet tape>", "exec"), space)
+        return Tape(space["step"], source + "\n")
+
+    def _line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def _arrive(self, i: int) -> None:
+        """Before a tensor is used: its page-in must have ended."""
+        if i in self.arriving:
+            self._line(f"machine.arrive({i})")
+            self.arriving.discard(i)
+
+    def _compute(self, k: int) -> None:
+        op = self.graph.ops[k]
+        missing = [i for i in op.outputs if i not in self.ram]
+        seated = {pair.output: pair.input for pair in op.in_place}
+        new = sum(self.graph.tensors[i].nbytes for i in missing if i not in seated)
+        again = sum(self.graph.tensors[i].nbytes for i in op.outputs if i in self.ram)
+        for i in op.inputs:
+            self._arrive(i)
+        self._line(f"machine.room({k}, {new + again + self.workspace.get(k, 0)})")
+        if (op.phase == "forward") != (self.phase == "forward") or not self.phase:
+            self._line(f"grad_mode({op.phase == 'forward'})")
+        self.phase = op.phase
+        if op.random_state_bytes:
+            if k in self.ran:
+                self._line(f"machine.draw_again({k})")
+            elif self.runs[k] > 1:
+                self._line(f"machine.draw({k})")
+        self._calls(k, op, missing)
+        if op.random_state_bytes and k in self.ran:
+            self._line("machine.draw_on()")
+        self.ran.add(k)
+        for i in missing:
+            if i in seated:
+                self._line(f"del t{seated[i]}; machine.seat({i}, {seated[i]})")
+            else:
+                self._line(f"machine.made({i}, t{i})")
+        self.ram -= set(op.consumed)
+        self.ram |= set(missing)
+
+    def _calls(self, k: int, op: Op, missing: list[int]) -> None:
+        last: dict[str, int] = {}
+        texts = []
+        for at, call in enumerate(op.calls):
+            read, text = self._call(call)
+            results = [self._result(result, missing) for result in call.results]
+            for name in (*read, *(name for name in results if name[0] in "vx")):
+                if name[0] in "vx":
+                    last[name] = at
+            texts.append((results, text))
+        for at, (results, text) in enumerate(texts):
+            left = ", ".join(results)
+            if len(results) == 1 and not self._is_tuple(op.calls[at]):
+                self._line(f"{left} = {text}")
+            else:
+                self._line(f"{left}, = {text}")
+            dead = sorted({name for name, end in last.items() if end == at})
+            if dead:
+                self._line(f"del {', '.join(dead)}")
+
+    def _is_tuple(self, call: Call) -> bool:
+        if call.kind in KERNELS:
+            return True
+        returns = target_of(call.kind)._schema.returns
+        return len(returns) > 1 or str(returns[0].type).startswith("List")
+
+    def _result(self, result: dict[str, int] | None, missing: list[int]) -> str:
+        if result is None:
+            return "x_"
+        ((tag, n),) = result.items()
+        if tag == "value":
+            return f"v{n}"
+        return f"t{n}" if n in missing else f"x{n}"  # a second copy, dropped at once
+
+    def _call(self, call: Call) -> tuple[list[str], str]:
+        read: list[str] = []
+        if call.kind in KERNELS:
+            name = self._name("kernel", call.kind, KERNELS[call.kind])
+        else:
+            name = self._name("aten", call.kind, target_of(call.kind)._op)
+        parts = []
+        for argument, value in call.arguments.items():
+            text = self._argument(value, read)
+            if call.kind in KERNELS and argument in _SCALARS:
+                text = f"{text}.item()"
+            parts.append(f"{argument}={text}")
+        return read, f"{name}({', '.join(parts)})"
+
+    def _argument(self, value: Any, read: list[str]) -> str:
+        if isinstance(value, list | tuple):
+            return "[" + ", ".join(self._argument(item, read) for item in value) + "]"
+        if not isinstance(value, dict):
+            return repr(value)
+        ((tag, content),) = value.items()
+        if tag in ("tensor", "value"):
+            name = f"t{content}" if tag == "tensor" else f"v{content}"
+            read.append(name)
+            return name
+        return self._name(tag, str(content), constant(tag, content))
+
+    def _name(self, prefix: str, key: str, thing: Any) -> str:
+        """A global of the tape that stands for a function or a constant."""
+        full = f"{prefix} {key}"
+        if full not in self.functions:
+            readable = "".join(c if c.isalnum() else "_" for c in key)
+            name = f"{prefix}_{readable}"
+            while name in self.names:
+                name += "_"
+            self.functions[full] = name
+            self.names[name] = thing
+        return self.functions[full]
