@@ -4,6 +4,9 @@ gradients.
 The public names, nothing else. Importing this imports neither torch nor a solver.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from poet.capturing import capture
 from poet.device import Costs, Device, Run, Stream, Transfer
 from poet.devices import find_device
@@ -17,6 +20,11 @@ from poet.referee import check
 from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
 from poet.verdict import Report, Violation
 
+if TYPE_CHECKING:
+    from poet.runtime.file_store import FileStore
+    from poet.runtime.memory_store import MemoryStore
+    from poet.training import Trainer, wrap
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -28,10 +36,12 @@ __all__ = [
     "Compute",
     "Costs",
     "Device",
+    "FileStore",
     "Free",
     "Graph",
     "InPlace",
     "Instance",
+    "MemoryStore",
     "Op",
     "PageIn",
     "PageOut",
@@ -43,6 +53,7 @@ __all__ = [
     "Schedule",
     "Stream",
     "Tensor",
+    "Trainer",
     "Transfer",
     "Value",
     "Violation",
@@ -54,5 +65,22 @@ __all__ = [
     "plan",
     "read_instance",
     "read_json",
+    "wrap",
     "write_json",
 ]
+
+
+_NEEDING_TORCH = {
+    "FileStore": "poet.runtime.file_store",
+    "MemoryStore": "poet.runtime.memory_store",
+    "Trainer": "poet.training",
+    "wrap": "poet.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The names that need torch, imported when they are first asked for."""
+    home = _NEEDING_TORCH.get(name)
+    if home is not None:
+        return getattr(import_module(home), name)
+    raise AttributeError(f"module 'poet' has no attribute {name!r}")

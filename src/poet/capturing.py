@@ -97,6 +97,37 @@ def capture(
     return program
 
 
+def capture_outputs(
+    model: "torch.nn.Module",
+    example: Any,
+    *,
+    granularity: Granularity = "planning",
+    autocast: "torch.dtype | str | None" = None,
+) -> "Program":
+    """A model's forward and backward pass alone: its outputs, then gradients from theirs.
+
+    The example holds the model's arguments, a tuple or a dict. Gradients of the parameters come
+    out.
+    """
+    torch = _torch()
+    from poet.tracer.program import Program
+    from poet.tracer.stages import layout_of
+    from poet.tracer.step import Outputs, take_apart
+
+    if not isinstance(model, torch.nn.Module):
+        raise PoetError(f"the model is a {type(model).__name__}; it must be a torch.nn.Module")
+    step = Outputs(model, take_apart(example), _autocast(torch, autocast))
+    _check_trainable(torch, step)
+    title = type(model).__name__
+    with _line(f"capturing {title}") as report, _no_autocast(torch):
+        layout = layout_of(
+            step, (), None, name=title, granularity=granularity, fuse_updates=False, report=report
+        )
+    for doubt in layout.doubts:
+        warnings.warn(doubt, PoetWarning, stacklevel=2)
+    return Program(layout, step)
+
+
 def capture_named(
     text: str,
     optimizer: Optimizer | None = None,
@@ -107,8 +138,7 @@ def capture_named(
     seed: int = 0,
 ) -> "Program":
     """The same for a zoo name with options, or `file.py:function` that makes the first three."""
-    made = _from_file(text) if ".py:" in text else _from_zoo(text, seed)
-    model, example, loss = made
+    model, example, loss = made_by_name(text, seed)
     return capture(
         model,
         example,
@@ -119,6 +149,11 @@ def capture_named(
         name=text,
         cache=cache,
     )
+
+
+def made_by_name(text: str, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Model, example and loss of a zoo name with options, or of `file.py:function`."""
+    return _from_file(text) if ".py:" in text else _from_zoo(text, seed)
 
 
 def graph_named(

@@ -20,6 +20,8 @@ import typer
 
 import poet
 from poet.baselines import METHODS
+from poet.cli_models import CacheFlag, JsonFlag, models
+from poet.cli_train import train
 from poet.devices import device_names, find_device
 from poet.errors import PoetError
 from poet.files import check_writable, read_json, write_json
@@ -40,10 +42,6 @@ app = typer.Typer(
     help="Plan neural-network training in little memory, at the least energy.",
 )
 
-CacheFlag = Annotated[
-    bool, typer.Option(" /--no-cache", help="Capture anew, and do not keep the capture.")
-]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 _PLAN_EXIT: dict[Status, int] = {"optimal": 0, "feasible": 0, "infeasible": 3, "unknown": 4}
 _PLAN_FIELDS = (
@@ -154,63 +152,7 @@ def devices(
     )  # fmt: skip
 
 
-@app.command()
-def models(
-    name: Annotated[
-        list[str] | None, typer.Argument(help="Models by name. Default: all.", metavar="[MODEL]...")
-    ] = None,
-    options: Annotated[
-        bool,
-        typer.Option("--options", help="What may follow a name, as in resnet18?size=64."),
-    ] = False,
-    cache: CacheFlag = True,
-    json: JsonFlag = False,
-) -> None:
-    """List the models POET knows by name: parameters, planning tensors, bytes of a step."""
-    from poet.zoo import MODELS, parse
-
-    asked = [parse(each).text for each in name or MODELS]
-    if options:
-        rows = [
-            [each, option, str(about.default), about.help]
-            for each in asked
-            for option, about in MODELS[parse(each).name].options.items()
-        ]
-        from poet.reports.tables import print_table
-
-        heads = [("model", "left"), ("option", "left"), ("default", "right"), ("", "left")]
-        print_table(_console(), heads, rows)  # type: ignore[arg-type]
-        return
-    from poet.models import figures
-
-    found = []
-    with _bar("capturing", len(asked)) as advance:
-        for each in asked:
-            advance(each)
-            found.append(figures(each, cache=cache))
-    if json:
-        _print_json(found)
-        return
-    from poet.reports.tables import print_table
-
-    print_table(
-        _console(),
-        [("name", "left"), ("parameters", "right"), ("ops", "right"), ("tensors", "right"),
-         ("parameter MB", "right"), ("step MB", "right"), ("model", "left")],
-        [
-            [
-                each.name,
-                f"{each.parameters:,}",
-                f"{each.ops:,}",
-                f"{each.planning_tensors:,}",
-                f"{each.parameter_bytes / 1e6:,.1f}",
-                f"{each.keep_all_bytes / 1e6:,.1f}",
-                MODELS[parse(each.name).name].title,
-            ]
-            for each in found
-        ],
-        cut_last=True,
-    )  # fmt: skip
+app.command()(models)
 
 
 @app.command()
@@ -336,6 +278,9 @@ def plan(
     raise typer.Exit(code)
 
 
+app.command()(train)
+
+
 @app.command("check")
 def check_command(
     file: Annotated[Path, typer.Argument(help="A plan .json file.", metavar="PLAN")],
@@ -389,27 +334,6 @@ def _live_line() -> Iterator[Callable[[Progress], None] | None]:
             status.update(text)
 
         yield show
-
-
-@contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on a terminal's stderr; call what it gives at the start of each part."""
-    if not sys.stderr.isatty():
-        yield lambda part: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        done = -1
-
-        def advance(part: str) -> None:
-            nonlocal done
-            done += 1
-            bar.update(task, completed=done, description=f"{what} {part}")
-
-        yield advance
 
 
 def _say_estimates(problem: Graph) -> None:

@@ -251,6 +251,7 @@ FORMULAS: dict[str, Formula] = {
     "aten.index_put": _per_element_of("values", 1, when="accumulate"),
     "aten._unsafe_index_put": _per_element_of("values", 1, when="accumulate"),
     "poet.dropout_mask": _dropout_mask,
+    "poet.tangent": lambda call: 0,  # the caller brings it
     "poet.sgd": _sgd,
     "poet.adam": _adam(2),
     "poet.adamw": _adam(1),

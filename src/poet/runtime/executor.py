@@ -1,10 +1,12 @@
 """Executor: a plan on a program, step after step.
 
-It compiles the plan's schedule once (`tape`), reserves the pages it needs, and runs steps on a
-`Machine`. Parameters, buffers and optimizer state are the model's own storages: where the plan
-frees one, its storage is emptied and filled again by a page-in, so that no other copy exists.
+It compiles the plan's schedule once (`tape`) and runs steps on a `Machine`. Parameters, buffers and
+optimizer state are the model's own storages: where the plan frees one, its storage is emptied and
+filled again by a page-in, so that no other copy exists.
 """
 
+import weakref
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -20,27 +22,40 @@ from poet.tracer.program import Program, Result
 
 
 class Executor:
-    """Runs one plan of one program."""
+    """Runs one plan of one program.
 
-    def __init__(self, program: Program, plan: Plan, store: Store | None = None) -> None:
+    Its pages are numbered from `first_page`, but for those of parameters, buffers and state, which
+    are numbered in order from 0: plans of one model for several batch shapes share them.
+    """
+
+    def __init__(
+        self, program: Program, plan: Plan, store: Store | None = None, first_page: int = 0
+    ) -> None:
         program.check_plan(plan)
         if not plan.schedule:
             raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
         self.program, self.plan, self.store = program, plan, store
-        graph = plan.graph
-        self.slots = {i: i if t.becomes is None else t.becomes for i, t in enumerate(graph.tensors)}
+        graph, layout = plan.graph, program.layout
+        lasting = {i: page for page, i in enumerate(sorted(program.homes()))}
+        self.slots = {
+            i: lasting.get(slot, first_page + slot)
+            for i, tensor in enumerate(graph.tensors)
+            for slot in (i if tensor.becomes is None else tensor.becomes,)
+        }
         if self.pages and store is None:
             raise PoetError(
                 f"the plan pages {len(self.pages)} tensors and needs a store: give a folder"
             )
-        layout = program.layout
-        heirs = tuple(i for i, tensor in enumerate(graph.tensors) if tensor.becomes is not None)
+        self._heirs = tuple(i for i, t in enumerate(graph.tensors) if t.becomes is not None)
         workspace = {
             k: max(variants[PLAIN].workspace_bytes, workspace_bytes(graph.ops[k], graph))
             for k, variants in enumerate(plan.costs.ops)
         }
-        wanted = (layout.loss, *layout.gradients.values(), *heirs)
-        self.tape = tape_of(graph, plan.schedule, plan.budget, workspace, wanted)
+        wanted = (*layout.outputs, *layout.gradients.values(), *self._heirs)
+        handed_out = (*layout.outputs, *self._heirs) if layout.tangents else ()
+        self.tape = tape_of(
+            graph, plan.schedule, plan.budget, workspace, tuple(dict.fromkeys(wanted)), handed_out
+        )
         self._frees_inputs = any(
             isinstance(step, Free) and graph.tensors[step.tensor].role == "input"
             for step in plan.schedule
@@ -55,15 +70,35 @@ class Executor:
 
     def run(self, batch: Any) -> tuple[Result, Machine]:
         """One step. The machine tells what it took."""
+        machine, given = self._prepared(batch)
+        before = torch.is_grad_enabled()
+        try:
+            with torch.autocast(self.program.model_device.type, enabled=False):
+                made = self.tape.run(machine, given)
+        finally:
+            torch._C._set_grad_enabled(before)
+        machine.finish()
+        return self.program.finish(made.get), machine
+
+    def begin(self, batch: Any) -> "Pass":
+        """The forward pass of a step that waits for gradients of its outputs."""
+        machine, given = self._prepared(batch)
+        return Pass(self, machine, self.tape.run(machine, given))
+
+    def _prepared(self, batch: Any) -> tuple[Machine, dict[int, torch.Tensor]]:
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
-        place = {**homes, **{i: homes[t.becomes] for i, t in enumerate(graph.tensors)
-                             if t.becomes in homes and self._in_place(i)}}  # fmt: skip
+        seats = {
+            pair.output: homes[pair.input]
+            for op in graph.ops
+            for pair in op.in_place
+            if pair.input in homes
+        }
         machine = Machine(
             graph,
             self.store,
             budget.ram_bytes,
-            {i: tensor.untyped_storage() for i, tensor in place.items()},
+            {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()},
             self.slots,
             wait=budget.transfers != "overlap",
             device=program.model_device,
@@ -75,16 +110,78 @@ class Executor:
             for i in program.layout.inputs.values():
                 given[i] = given[i].clone()
         machine.start(given)
+        return machine, given
+
+
+class Pass:
+    """A step between its forward and its backward pass."""
+
+    def __init__(
+        self, executor: Executor, machine: Machine, tape: Generator[Any, Any, Any]
+    ) -> None:
+        self.executor, self.machine = executor, machine
+        self._tape = tape
+        self._holder: weakref.ref[Any] | None = None
+        self.is_waiting = True
+        self._made: dict[int, torch.Tensor] = self._advance(None)
+        # Until the backward pass the model is the user's: no buffer of it may be empty.
+        executor.program.hand_over(self._made.get, only_empty=True)
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        return [self._made[i] for i in self.executor.program.layout.outputs]
+
+    def held_by(self, holder: Any) -> None:
+        """As long as this lives, a backward pass may come."""
+        self._holder = weakref.ref(holder)
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether nobody can ask for the backward pass any more."""
+        return self._holder is not None and self._holder() is None
+
+    def go_on(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:
+        """The backward pass: gradients of the outputs in, gradients of the parameters out."""
+        if not self.is_waiting:
+            raise PoetError(
+                "the backward pass of this step has run already, and its tensors are freed"
+            )
+        self.is_waiting = False
+        program = self.executor.program
+        tangents = {}
+        for place, i in program.layout.tangents.items():
+            about, given = program.graph.tensors[i], gradients[place]
+            like = self._made[program.layout.outputs[place]]
+            given = torch.zeros_like(like) if given is None else given
+            strides = about.strides or torch.empty(like.shape, device="meta").stride()
+            if given.stride() != strides:
+                given = torch.empty_strided(
+                    like.shape, strides, dtype=like.dtype, device=like.device
+                ).copy_(given)
+            tangents[i] = given
+        self._made = {}
+        made = self._advance(tangents)
+        self.machine.finish()
+        return program.finish(made.get).gradients
+
+    def abandon(self) -> None:
+        """No backward pass will come: keep the buffers that the forward pass changed."""
+        self.is_waiting = False
+        self._tape.close()
+        self.machine.finish()
+        program = self.executor.program
+        program.hand_over(self._made.get)
+        self._made = {}
+
+    def _advance(self, tangents: dict[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
         before = torch.is_grad_enabled()
+        device = self.executor.program.model_device.type
         try:
-            with torch.autocast(program.model_device.type, enabled=False):
-                made = self.tape.run(machine, given)
+            with torch.autocast(device, enabled=False):
+                made: dict[int, torch.Tensor] = self._tape.send(tangents)
+                return made
+        except StopIteration as done:
+            found: dict[int, torch.Tensor] = done.value
+            return found
         finally:
             torch._C._set_grad_enabled(before)
-        machine.finish()
-        return program.finish(made.get), machine
-
-    def _in_place(self, i: int) -> bool:
-        maker = self.plan.graph.producer[i]
-        assert maker is not None
-        return any(pair.output == i for pair in self.plan.graph.ops[maker].in_place)

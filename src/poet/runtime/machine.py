@@ -115,7 +115,7 @@ class Machine:
         about = self.graph.tensors[i]
         self.room_for_page(i, about.nbytes)
         tensor = self._empty(i)
-        transfer = self.store.read(self.slots[i], tensor.untyped_storage())
+        transfer = self.store.read(self.slots[i], tensor.untyped_storage(), now=self.wait)
         if self.wait:
             transfer.wait()
         else:
@@ -156,6 +156,13 @@ class Machine:
         transfer = self._coming.pop(i, None)
         if transfer is not None:
             transfer.wait()
+
+    def settle(self, i: int) -> None:
+        """Before a tensor is written over: its page-out must have ended."""
+        transfer, held = self._going.pop(i, (None, 0))
+        if transfer is not None:
+            transfer.wait()
+            self.live_bytes -= held
 
     def draw(self, k: int) -> None:
         """Keep the random state before op k draws."""

@@ -25,10 +25,12 @@ _SCALARS = ("learning_rate", "step")
 class Tape(NamedTuple):
     """A step as a function of a machine and the tensors in RAM at the start, by id.
 
-    It empties the dictionary it is given, so that what it frees is really gone.
+    It empties the dictionary it is given, so that what it frees is really gone. It gives the wanted
+    tensors by id; where the backward pass starts from gradients that the caller hands in, it is a
+    generator that yields the outputs and takes those gradients, by id.
     """
 
-    run: Callable[[Any, dict[int, torch.Tensor]], dict[int, torch.Tensor]]
+    run: Callable[[Any, dict[int, torch.Tensor]], Any]
     source: str
 
 
@@ -38,9 +40,10 @@ def tape_of(
     budget: Budget,
     workspace: Mapping[int, int],
     wanted: tuple[int, ...],
+    outputs: tuple[int, ...] = (),
 ) -> Tape:
     """The tape of a schedule. `wanted` are the tensors that it returns, where they are in RAM."""
-    return _Writer(graph, schedule, budget, workspace, wanted).tape()
+    return _Writer(graph, schedule, budget, workspace, wanted, outputs).tape()
 
 
 class _Writer:
@@ -51,7 +54,9 @@ class _Writer:
         budget: Budget,
         workspace: Mapping[int, int],
         wanted: tuple[int, ...],
+        outputs: tuple[int, ...],
     ) -> None:
+        self.outputs = outputs
         self.graph, self.schedule, self.budget = graph, schedule, budget
         self.workspace, self.wanted = workspace, wanted
         self.lines: list[str] = []
@@ -62,9 +67,11 @@ class _Writer:
         self.functions: dict[str, str] = {}
         self.ram = {i for i, place in budget.start.items() if place != "store"}
         self.arriving: set[int] = set()
+        self.leaving: set[int] = set()
         self.runs = Counter(step.op for step in schedule if isinstance(step, Compute))
         self.ran: set[int] = set()
         self.phase = ""
+        self.halted = False
 
     def tape(self) -> Tape:
         for i in sorted(self.ram):
@@ -76,6 +83,7 @@ class _Writer:
                 case PageOut(tensor=i):
                     self._arrive(i)
                     self._line(f"machine.page_out({i}, t{i})")
+                    self.leaving.add(i)
                 case PageIn(tensor=i):
                     self._line(f"t{i} = machine.page_in({i})")
                     self.ram.add(i)
@@ -111,6 +119,9 @@ class _Writer:
         again = sum(self.graph.tensors[i].nbytes for i in op.outputs if i in self.ram)
         for i in op.inputs:
             self._arrive(i)
+        for i in op.consumed:
+            if i in self.leaving:
+                self._line(f"machine.settle({i})")
         self._line(f"machine.room({k}, {new + again + self.workspace.get(k, 0)})")
         if (op.phase == "forward") != (self.phase == "forward") or not self.phase:
             self._line(f"grad_mode({op.phase == 'forward'})")
@@ -120,7 +131,10 @@ class _Writer:
                 self._line(f"machine.draw_again({k})")
             elif self.runs[k] > 1:
                 self._line(f"machine.draw({k})")
-        self._calls(k, op, missing)
+        if op.calls[0].kind == "poet.tangent":
+            self._tangent(op)
+        else:
+            self._calls(k, op, missing)
         if op.random_state_bytes and k in self.ran:
             self._line("machine.draw_on()")
         self.ran.add(k)
@@ -131,6 +145,15 @@ class _Writer:
                 self._line(f"machine.made({i}, t{i})")
         self.ram -= set(op.consumed)
         self.ram |= set(missing)
+
+    def _tangent(self, op: Op) -> None:
+        """Take a gradient from the caller; the first time, hand out the outputs and wait."""
+        if not self.halted:
+            made = ", ".join(f"{i}: t{i}" for i in self.outputs if i in self.ram)
+            self._line(f"tangents = yield {{{made}}}")
+            self._line("grad_mode(False)")
+            self.halted = True
+        self._line(f"t{op.outputs[0]} = tangents.pop({op.outputs[0]})")
 
     def _calls(self, k: int, op: Op, missing: list[int]) -> None:
         last: dict[str, int] = {}

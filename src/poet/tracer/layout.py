@@ -21,7 +21,10 @@ class Layout(
     constants: dict[int, bytes]
     inputs: dict[int, int]
     """For each tensor of the example that the step reads, by position, its tensor."""
-    loss: int
+    outputs: tuple[int, ...]
+    """What the step gives: the loss, or, where it ends there, the model's own outputs."""
+    tangents: dict[int, int] = {}
+    """For outputs that have one, by position, the gradient that the caller hands in."""
     gradients: dict[str, int]
     """The gradients that the step gives out: none where its updates use them up."""
     member: dict[str, int] = {}
@@ -31,3 +34,8 @@ class Layout(
     step_count: int | None = None
     doubts: tuple[str, ...] = ()
     """Why the last bits may not be eager's, a sentence each."""
+
+    @property
+    def loss(self) -> int:
+        """The first output: the loss of a step that ends in one."""
+        return self.outputs[0]

@@ -59,7 +59,10 @@ class Lowered(NamedTuple):
     buffers: dict[str, int]
     constants: dict[int, torch.Tensor]
     inputs: dict[int, int]
-    loss: int
+    outputs: tuple[int, ...]
+    """What the step gives: the loss, or the model's own outputs."""
+    tangents: dict[int, int]
+    """For each of them that has one, the gradient that the caller hands in."""
     gradients: dict[str, "View"]
 
 
@@ -72,9 +75,13 @@ class View(NamedTuple):
     result: Reference
 
 
-def lower(module: torch.fx.GraphModule, names: "Names") -> Lowered:
-    """The step that a joint graph describes."""
-    return _Lowering(module, names).run()
+def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = True) -> Lowered:
+    """The step that a joint graph describes.
+
+    Its backward pass starts from 1, the gradient of the loss, or, where the step ends in the
+    model's outputs, from gradients that the caller hands in.
+    """
+    return _Lowering(module, names, ends_in_loss).run()
 
 
 class Names(NamedTuple):
@@ -85,18 +92,21 @@ class Names(NamedTuple):
 
 
 class _Lowering:
-    def __init__(self, module: torch.fx.GraphModule, names: Names) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, names: Names, ends_in_loss: bool = True
+    ) -> None:
         self.module = module
         self.names = names
+        self.ends_in_loss = ends_in_loss
         self.nodes = list(module.graph.nodes)
         self.tensors: list[Tensor] = []
         self.ops: list[Op] = []
         self.base: list[Node] = []
-        self.step = Lowered(self.tensors, self.ops, {}, {}, {}, {}, -1, {})
+        self.step = Lowered(self.tensors, self.ops, {}, {}, {}, {}, (), {}, {})
         self._of_storage: dict[int, int] = {}
         self._backward = backward_nodes(self.nodes)
         self._used = needed(self.nodes)
-        self._first: Op | None = None
+        self._first: list[Op] = []
 
     def run(self) -> Lowered:
         for node in self.nodes:
@@ -167,26 +177,44 @@ class _Lowering:
         self.step.constants[self._tensor(node, f"constant {node.target}", "buffer")] = value
 
     def _first_gradient(self, node: Node) -> None:
-        i = self._tensor(node, _FIRST, "gradient")
-        made = node.meta["val"]
-        # It runs when the backward pass starts; its placeholder comes first of all.
-        self._first = Op(
-            name=_FIRST,
-            phase="backward",
-            outputs=(i,),
-            calls=(
-                Call(
-                    kind="aten.full",
-                    arguments={
-                        "size": list(made.shape),
-                        "fill_value": 1,
-                        "dtype": {"dtype": dtype_text(made.dtype)},
-                        "device": {"device": str(made.device)},
-                    },
-                    results=({"tensor": i},),
-                ),
-            ),
+        """Where the backward pass starts: an op that runs then, though its placeholder is first."""
+        made, about = node.meta["val"], node.meta["desc"]
+        name = _FIRST if self.ends_in_loss else f"the gradient of output {about.output.idx}"
+        i = self._tensor(node, name, "gradient")
+        if self.ends_in_loss:
+            arguments = {
+                "size": list(made.shape),
+                "fill_value": 1,
+                "dtype": {"dtype": dtype_text(made.dtype)},
+                "device": {"device": str(made.device)},
+            }
+            call = Call(kind="aten.full", arguments=arguments, results=({"tensor": i},))
+        else:
+            self.step.tangents[about.output.idx] = i
+            place = {"output": about.output.idx}
+            call = Call(kind="poet.tangent", arguments=place, results=({"tensor": i},))
+        self._first.append(
+            Op(
+                name=name,
+                phase="backward",
+                outputs=(i,),
+                recomputable=self.ends_in_loss,
+                calls=(call,),
+            )
         )
+
+    def _starts(self) -> list[Op]:
+        """The ops that start the backward pass, once; the caller's wait for all outputs."""
+        first, self._first = self._first, []
+        if self.ends_in_loss or not first:
+            return first
+        output = self.nodes[-1]
+        behind = {
+            self.tensor_of(node)
+            for node, about in zip(output.args[0], output.meta["desc"], strict=True)
+            if isinstance(about, PlainAOTOutput)
+        }
+        return [msgspec.structs.replace(op, inputs=tuple(sorted(behind))) for op in first]
 
     def _call(self, node: Node) -> None:
         if node.target is GETITEM:
@@ -238,9 +266,8 @@ class _Lowering:
             return
         tensors = [item for item in results if isinstance(item, torch.Tensor)]
         builder.add(node, arguments, tuple(references))
-        if phase == "backward" and self._first is not None:
-            self.ops.append(self._first)
-            self._first = None
+        if phase == "backward":
+            self.ops += self._starts()
         self.ops.append(
             Op(
                 name=name,
@@ -255,12 +282,12 @@ class _Lowering:
 
     def _outputs(self, output: Node) -> Lowered:
         """Roles and names of what the step is for: the loss, new buffers, gradients."""
-        loss = -1
-        if self._first is not None:  # every parameter's gradient is the loss's own
-            self.ops.append(self._first)
+        outputs: dict[int, int] = {}
+        self.ops += self._starts()  # there still, if every gradient is the loss's own
         for node, about in zip(output.args[0], output.meta["desc"], strict=True):  # type: ignore[arg-type]
             if isinstance(about, PlainAOTOutput):
-                loss = self._owned(node, "loss", "output")
+                name = "loss" if self.ends_in_loss else f"output {about.idx}"
+                outputs[about.idx] = self._owned(node, name, "output")
             elif isinstance(about, InputMutationAOTOutput):
                 self._changed(node, about.mutated_input)
             elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, ParamAOTInput):
@@ -275,7 +302,7 @@ class _Lowering:
                 raise PoetError(f"the step has an output that POET does not know: {about}")
         if not self.step.gradients:
             raise PoetError("no parameter gets a gradient: there is nothing to train")
-        return self.step._replace(loss=loss)
+        return self.step._replace(outputs=tuple(outputs[place] for place in sorted(outputs)))
 
     def _changed(self, node: Node, about: Any) -> None:
         if isinstance(about, PlainAOTInput):

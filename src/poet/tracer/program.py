@@ -23,7 +23,7 @@ from poet.tracer.arguments import decode, target_of
 from poet.tracer.kernels import FIRST_MOMENTUM, KERNELS
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
-from poet.tracer.step import Step, take_apart
+from poet.tracer.step import Outputs, Step, take_apart
 
 
 class Result(NamedTuple):
@@ -45,6 +45,7 @@ class Program:
         self.learning_rates = list(learning_rates)
         self._step = step
         self._torch_optimizer: torch.optim.Optimizer | None = None
+        self._aside: dict[int, torch.Tensor] | None = None
         parameters = self._parameters
         self._runs: dict[int, Callable[[_Memory], None]] = {}
         self.state = {
@@ -77,6 +78,13 @@ class Program:
                 "for others; POET counts steps for all together"
             )
         self.steps_done = max(steps, default=0)
+
+    def share_state(self, other: "Program") -> None:
+        """Train on with another program's optimizer state: the same model, another batch shape."""
+        self.state = other.state
+        self.learning_rates = other.learning_rates
+        self.steps_done = other.steps_done
+        self._torch_optimizer = other._torch_optimizer
 
     @property
     def fingerprint(self) -> str:
@@ -188,17 +196,13 @@ class Program:
         """The tensors that exist when a step on this batch starts, by id."""
         layout = self.layout
         tensors = self._batch(batch)
-        parameters, buffers = self._parameters, self._buffers
         ram = {
             i: _laid_out(tensors[place].detach(), self.graph.tensors[i])
             for place, i in layout.inputs.items()
         }
-        ram |= {i: parameters[name].detach() for name, i in layout.parameters.items()}
-        ram |= {i: buffers[name].detach() for name, i in layout.buffers.items()}
+        ram |= {i: tensor.detach() for i, tensor in self.homes().items()}
         for i, content in layout.constants.items():
             ram[i] = _tensor_from(content, self.graph.tensors[i])
-        for name, held in layout.state.items():
-            ram |= {i: self.state[name][kept] for kept, i in held.items()}
         if self._torch_optimizer is not None:
             self.learning_rates = [group["lr"] for group in self._torch_optimizer.param_groups]
         for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
@@ -227,6 +231,8 @@ class Program:
     def homes(self) -> dict[int, torch.Tensor]:
         """Where the lasting tensors live, by the id they have when a step starts."""
         layout = self.layout
+        if self._aside is not None:
+            return self._aside
         parameters, buffers = self._parameters, self._buffers
         return {
             **{i: parameters[name].detach() for name, i in layout.parameters.items()},
@@ -238,17 +244,58 @@ class Program:
             },
         }
 
+    def set_aside(self) -> None:
+        """Take parameters, buffers and state out of the model, which shows NaN in their place.
+
+        Their storages may then be emptied without anybody reading beyond them.
+        """
+        homes = self.homes()
+        self._aside = {i: tensor.detach() for i, tensor in homes.items()}
+        for tensor in self._shown():
+            blank = torch.zeros((), dtype=tensor.dtype, device=tensor.device)
+            if tensor.is_floating_point() or tensor.is_complex():
+                blank.fill_(float("nan"))
+            tensor.data = blank.expand(tensor.shape)
+
+    def lend(self, other: "Program") -> None:
+        """Let a program of the same model for another batch shape use what is set aside here."""
+        if self._aside is None or other is self:
+            other._aside = self._aside
+            return
+        mine, theirs = self.layout, other.layout
+        same = [
+            *((mine.parameters[name], i) for name, i in theirs.parameters.items()),
+            *((mine.buffers[name], i) for name, i in theirs.buffers.items()),
+            *(
+                (mine.state[name][kept], i)
+                for name, held in theirs.state.items()
+                for kept, i in held.items()
+            ),
+        ]
+        other._aside = {i: self._aside[j] for j, i in same}
+
+    def put_back(self) -> None:
+        """The other way round."""
+        assert self._aside is not None
+        for tensor, home in zip(self._shown(), self._aside.values(), strict=True):
+            tensor.data = home
+        self._aside = None
+
+    def _shown(self) -> list[torch.Tensor]:
+        """The model's own tensors, in the order of `homes`."""
+        layout, parameters, buffers = self.layout, self._parameters, self._buffers
+        return [
+            *(parameters[name] for name in layout.parameters),
+            *(buffers[name] for name in layout.buffers),
+            *(self.state[name][kept] for name, held in layout.state.items() for kept in held),
+        ]
+
     def finish(self, found: Callable[[int], torch.Tensor | None]) -> Result:
         """Hand over what a step made: parameters, state and buffers to where they live.
 
         `found` gives a tensor by id, or None for one that is where it belongs.
         """
-        heir = {t.becomes: i for i, t in enumerate(self.graph.tensors) if t.becomes is not None}
-        with torch.no_grad():
-            for old, home in self.homes().items():
-                new = found(heir[old]) if old in heir else None
-                if new is not None and new.data_ptr() != home.data_ptr():
-                    home.copy_(new)
+        self.hand_over(found)
         self.steps_done += 1
         parameters = self._parameters
         gradients: dict[str, torch.Tensor] = {}
@@ -259,6 +306,33 @@ class Program:
         loss = found(self.layout.loss)
         assert loss is not None
         return Result(loss, gradients)
+
+    def hand_over(
+        self, found: Callable[[int], torch.Tensor | None], only_empty: bool = False
+    ) -> None:
+        """Bring new values of parameters, state and buffers to where they live.
+
+        With `only_empty`, to those places alone whose old value the step has freed.
+        """
+        heir = {t.becomes: i for i, t in enumerate(self.graph.tensors) if t.becomes is not None}
+        with torch.no_grad():
+            for old, home in self.homes().items():
+                if only_empty and home.untyped_storage().nbytes():
+                    continue
+                new = found(heir[old]) if old in heir else None
+                if new is not None and new.data_ptr() != home.data_ptr():
+                    if not home.untyped_storage().nbytes():  # emptied when the step freed it
+                        home.untyped_storage().resize_(self.graph.tensors[old].nbytes)
+                    home.copy_(new)
+
+    def parameter(self, name: str) -> torch.Tensor:
+        """A parameter of the model, or of the loss, by the name the program knows it by."""
+        return self._parameters[name]
+
+    def structure(self, outputs: Sequence[torch.Tensor]) -> Any:
+        """The model's own output around these tensors."""
+        assert isinstance(self._step, Outputs)
+        return self._step.structure[0].rebuilt(tuple(outputs))
 
 
 class _Memory:

@@ -41,7 +41,7 @@ def layout_of(
     """
     traced = joint.trace(step, step.example.tensors, report)
     report("lowering")
-    lowered = lower(traced.module, names_of(step, traced))
+    lowered = lower(traced.module, names_of(step, traced), step.ends_in_loss)
     report("merging")
     if groups:
         member = member or dict.fromkeys(lowered.gradients, 0)
@@ -85,7 +85,7 @@ def _finished(
 ) -> Layout:
     ops = updated.ops
     if granularity == "planning":
-        ops = merged(updated.tensors, ops, frozenset({step.loss, *gradients.values()}))
+        ops = merged(updated.tensors, ops, frozenset({*step.outputs, *gradients.values()}))
     tensors, ops, place = renumbered(updated.tensors, ops, updated.learning_rates)
     return Layout(
         graph=Graph(name=name, tensors=tuple(tensors), ops=tuple(ops)),
@@ -93,7 +93,8 @@ def _finished(
         buffers={n: place[i] for n, i in step.buffers.items() if i in place},
         constants={place[i]: _content(value) for i, value in step.constants.items() if i in place},
         inputs={n: place[i] for n, i in step.inputs.items() if i in place},
-        loss=place[step.loss],
+        outputs=tuple(place[i] for i in step.outputs),
+        tangents={n: place[i] for n, i in step.tangents.items()},
         gradients={n: place[i] for n, i in gradients.items()},
         member={n: member[n] for n in step.gradients} if groups else {},
         state={n: {k: place[i] for k, i in held.items()} for n, held in updated.state.items()},

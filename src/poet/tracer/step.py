@@ -59,6 +59,8 @@ def take_apart(example: Any) -> Example:
 class Step(nn.Module):
     """Model and loss as one module from the example's tensors to the scalar loss."""
 
+    ends_in_loss = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -103,6 +105,30 @@ class Step(nn.Module):
         made = self.model(*example[:-1])
         self.in_loss = True
         return checked_loss(self.loss(made, example[-1]), "the loss")
+
+
+class Outputs(Step):
+    """The model alone, from the example's tensors to those among its outputs.
+
+    What else its outputs are made of is kept in `structure`, filled by the last call.
+    """
+
+    ends_in_loss = False
+
+    def __init__(self, model: nn.Module, example: Example, autocast: torch.dtype | None) -> None:
+        super().__init__(model, None, example, autocast)
+        self.structure: list[Example] = []
+
+    def _loss_of(self, example: Any) -> Any:
+        made = self.model(**example) if isinstance(example, dict) else self.model(*example)
+        leaves, spec = pytree.tree_flatten(made)
+        is_tensor = tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
+        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        if not any(tensor.requires_grad for tensor in tensors):
+            raise PoetError("no output of the model depends on a trainable parameter")
+        constants = tuple(None if here else x for here, x in zip(is_tensor, leaves, strict=True))
+        self.structure[:] = [Example((), constants, is_tensor, spec)]
+        return tensors
 
 
 def known_name(traced: str) -> str:

@@ -1,0 +1,1 @@
+"""Plans run for real: steps in PyTorch, with pages in a store."""

@@ -1,0 +1,257 @@
+"""What stores share: the rules for pages, and a thread that moves them in order.
+
+A store keeps for each page a slot: where it lies, its size, and how many writes were asked for. A
+read asked for after the n-th write accepts the n-th write's bytes only: if that write failed, what
+an earlier one left must not pass for it.
+
+Threads start with the first transfer that needs them, so that a store used with `now` has none.
+They hold no reference to the store while they wait: a store that is forgotten closes itself, and
+one that is still open when the interpreter ends is closed before threads stop working.
+"""
+
+import os
+import threading
+import traceback
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+import torch
+
+from poet.errors import PoetError
+from poet.runtime.line import Line
+from poet.runtime.stores import PageError, Transfer
+
+_DEVICES = ("cpu", "cuda")
+
+
+@dataclass
+class Slot:
+    """The place of one page."""
+
+    offset: int
+    nbytes: int
+    asked: int = 0  # writes asked for
+    kept: int = 0  # the write whose bytes lie here; 0 where none do
+    phase: int = 0  # for the store: where in the place the page begins
+    checksum: int = 0  # for the store
+
+
+class Order:
+    """A transfer that was asked for: which page, to or from where."""
+
+    def __init__(self, page: int, slot: Slot, storage: torch.UntypedStorage, now: bool) -> None:
+        self.page, self.slot, self.now = page, slot, now
+        self.generation = slot.asked
+        self.storage: torch.UntypedStorage | None = storage
+        self.transfer = Transfer()
+        self.error: BaseException | None = None
+        # What computes or uses the storage's bytes was launched on the caller's stream.
+        self._launched = None
+        if storage.device.type == "cuda":
+            self._launched = torch.cuda.current_stream(storage.device).record_event()
+
+    @property
+    def held(self) -> torch.UntypedStorage:
+        assert self.storage is not None
+        return self.storage
+
+    def wait_for_kernels(self) -> None:
+        if self._launched is not None:
+            self._launched.synchronize()
+
+    def attempt(self, call: Callable[[], None]) -> None:
+        """Make a call unless one before it failed; keep what goes wrong for `wait`."""
+        if self.error is not None:
+            return
+        try:
+            call()
+        except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # their variables hold the storage
+            self.error = error
+            if not isinstance(error, Exception):
+                raise
+
+    def finish(self) -> None:
+        self.storage = None
+        self.transfer.finish(self.error)
+
+
+class QueuedStore(ABC):
+    """A store whose transfers run on one thread. Subclasses say where pages lie and how they move.
+
+    `release` gives back what a subclass holds, after the `helpers` it has beside that thread have
+    stopped; it must not refer to the store.
+    """
+
+    def __init__(self, release: Callable[[], None], *helpers: Line) -> None:
+        self.size_bytes = 0
+        self.read_bytes = 0
+        self.written_bytes = 0
+        self.seconds = 0.0
+        self._slots: dict[int, Slot] = {}
+        self._mover = Line("poet-pages")
+        self._moving: deque[Transfer] = deque()
+        self._failed: list[Transfer] = []
+        self._turn = threading.Lock()  # after Ctrl-C a transfer may still run that nobody knows of
+        self._owner = os.getpid()
+        lines = (self._mover, *helpers)
+        self._shut = weakref.finalize(self, _shut, self._owner, lines, release)
+
+    @property
+    @abstractmethod
+    def buffer_bytes(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The place of the pages, for messages."""
+
+    @abstractmethod
+    def _slot_bytes(self, nbytes: int) -> int:
+        """The room that a page of so many bytes takes."""
+
+    @abstractmethod
+    def _make_room(self, nbytes: int) -> None:
+        """Reserve so many bytes in all, or raise."""
+
+    @abstractmethod
+    def _write(self, order: Order) -> None: ...
+
+    @abstractmethod
+    def _read(self, order: Order) -> None: ...
+
+    def reserve(self, pages: Mapping[int, int]) -> None:
+        self._check_open()
+        self._drain()
+        self._slots, self.size_bytes = {}, 0
+        slots, end = {}, 0
+        for page, nbytes in pages.items():
+            if nbytes < 0:
+                raise PoetError(f"page {page} cannot have {nbytes:,} bytes")
+            slots[page] = Slot(end, nbytes)
+            end += self._slot_bytes(nbytes)
+        self._make_room(end)
+        self._slots, self.size_bytes = slots, end
+
+    def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+        slot = self._slot(page, storage)
+        slot.asked += 1
+        return self._start(Order(page, slot, storage, now), self._out)
+
+    def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+        slot = self._slot(page, storage)
+        return self._start(Order(page, slot, storage, now), self._in)
+
+    def flush(self) -> None:
+        self._drain()
+        failed, self._failed = self._failed, []
+        for transfer in failed:
+            if not transfer.told:
+                transfer.wait()
+
+    def close(self) -> None:
+        if os.getpid() == self._owner:
+            self._drain()
+        self._shut()
+
+    def _slot(self, page: int, storage: torch.UntypedStorage) -> Slot:
+        self._check_open()
+        slot = self._slots.get(page)
+        if slot is None:
+            raise PoetError(
+                f"page {page} has no place in {self.where}; reserve it with its size first"
+            )
+        if storage.nbytes() != slot.nbytes:
+            raise PoetError(
+                f"page {page} in {self.where} is reserved with {slot.nbytes:,} bytes; "
+                f"the storage has {storage.nbytes():,}. Reserve the pages again with their sizes."
+            )
+        if storage.device.type not in _DEVICES:
+            raise PoetError(
+                f"page {page} is on device {storage.device}; a store moves pages of "
+                f"{' and '.join(_DEVICES)} only"
+            )
+        return slot
+
+    def _check_open(self) -> None:
+        if not self._shut.alive:
+            raise PoetError(f"the page store {self.where} is closed; open a new one")
+        if os.getpid() != self._owner:
+            raise PoetError(
+                f"the page store {self.where} belongs to process {self._owner}, which was forked; "
+                "open a store of its own in each process"
+            )
+
+    def _start(self, order: Order, move: Callable[[Order], None]) -> Transfer:
+        if order.now:
+            self._drain()
+            move(order)
+            self._note(order.transfer)
+            return order.transfer
+        while self._moving and self._moving[0].done:
+            self._note(self._moving.popleft())
+        self._mover.put(partial(move, order))
+        self._moving.append(order.transfer)
+        return order.transfer
+
+    def _drain(self) -> None:
+        while self._moving:
+            self._moving[0].settle()
+            self._note(self._moving.popleft())
+
+    def _note(self, transfer: Transfer) -> None:
+        if transfer.error is not None:
+            self._failed.append(transfer)
+
+    def _out(self, order: Order) -> None:
+        order.slot.kept = 0  # until all of it is there
+        if self._carried(order, self._write):
+            order.slot.kept = order.generation
+            self.written_bytes += order.slot.nbytes
+        self._finish(order)
+
+    def _in(self, order: Order) -> None:
+        if self._carried(order, self._read_kept):
+            self.read_bytes += order.slot.nbytes
+        self._finish(order)
+
+    def _carried(self, order: Order, move: Callable[[Order], None]) -> bool:
+        try:
+            order.attempt(order.wait_for_kernels)
+            with self._turn:
+                started = perf_counter()
+                order.attempt(partial(move, order))
+                self.seconds += perf_counter() - started
+        except BaseException:  # Ctrl-C, in the caller's thread
+            self._finish(order)
+            raise
+        return order.error is None
+
+    def _read_kept(self, order: Order) -> None:
+        slot = order.slot
+        if order.generation == 0:
+            raise PageError(
+                f"page {order.page} was never written to {self.where}: there is nothing to read. "
+                "Page it out first."
+            )
+        if slot.kept != order.generation:
+            raise PageError(
+                f"page {order.page} cannot be read from {self.where}: its last write, number "
+                f"{order.generation:,}, did not succeed. Write it again."
+            )
+        self._read(order)
+
+    def _finish(self, order: Order) -> None:
+        order.finish()
+
+
+def _shut(owner: int, lines: tuple[Line, ...], release: Callable[[], None]) -> None:
+    if os.getpid() == owner:  # a forked child has neither the threads nor the right to release
+        for line in lines:
+            line.stop()
+        release()

@@ -1,0 +1,289 @@
+"""Training under plans: the same bits as eager PyTorch, and never above the budget."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import poet
+from poet.models import _keep_all_bytes
+from poet.runtime.machine import OutOfBudget
+from poet.runtime.trainer import Trainer
+from poet.zoo import build
+from tests.torch.eager import loss_of, same_bits, torch_optimizer
+from tests.torch.live_storage import LiveStorage
+
+ADAMW = poet.AdamW(lr=0.01, weight_decay=0.1)
+MODELS = (
+    "resnet18-cifar",
+    "mobilenetv2-cifar",
+    "bert-tiny?seq=32&vocab=500",
+    "gpt2?layers=2&seq=16&vocab=500",
+    "unet?size=32&width=8",
+)
+
+
+def train(trainer: Trainer, example: Any) -> torch.Tensor:
+    return trainer.step(**example) if isinstance(example, dict) else trainer.step(*example)
+
+
+def apart(
+    trainer: Trainer, plain: nn.Module, example: Any, loss: Any, optimizer: Any, steps: int
+) -> list[str]:
+    """What is not bit-equal to eager after each of some steps."""
+    update = torch_optimizer(optimizer, plain)
+    assert update is not None
+    found = []
+    for step in range(steps):
+        plain.zero_grad(set_to_none=True)
+        torch.manual_seed(step)
+        expected = loss_of(plain, example, loss)
+        expected.backward()  # type: ignore[no-untyped-call]
+        update.step()
+        torch.manual_seed(step)
+        if not same_bits(train(trainer, example), expected.detach()):
+            found.append(f"loss of step {step}")
+    with trainer.unpaged() as model:
+        mine = model.state_dict()
+        found += [n for n, value in plain.state_dict().items() if not same_bits(value, mine[n])]
+        named = dict(plain.named_parameters())
+        for name, held in trainer.program.state.items():
+            for kept, value in held.items():
+                if not same_bits(value, update.state[named[name]][kept]):
+                    found.append(f"{kept} of {name}")
+    return found
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.4, "min"])
+@pytest.mark.parametrize("spec", MODELS)
+def test_the_same_training_within_the_budget(spec: str, share: Any, tmp_path: Path) -> None:
+    made: Any = build(spec)
+    plain = copy.deepcopy(made.model)
+    program = poet.capture(made.model, made.example, made.loss, ADAMW)
+    if share == "min":
+        tight = poet.plan(
+            program, "laptop", "min", params="paged", transfers="serial", time_limit=2
+        )
+        assert tight.peak_bytes is not None
+        ram = tight.peak_bytes
+    else:
+        ram = int(share * _keep_all_bytes(program.graph))
+    store = poet.FileStore(tmp_path)
+    with poet.Trainer(
+        made.model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,
+        time_limit=2, quiet=True,
+    ) as trainer:  # fmt: skip
+        assert not apart(trainer, plain, made.example, made.loss, ADAMW, steps=3)
+        assert 0 < trainer.peak_bytes <= ram + store.buffer_bytes
+        if trainer.plan.budget.transfers == "serial":
+            assert trainer.peak_bytes - store.buffer_bytes == trainer.plan.peak_bytes
+
+
+def test_the_reported_peak_is_what_an_onlooker_sees(tmp_path: Path) -> None:
+    made: Any = build("bert-tiny?seq=64&vocab=500")
+    program = poet.capture(made.model, made.example, made.loss, ADAMW)
+    ram = int(0.5 * _keep_all_bytes(program.graph))
+    store = poet.FileStore(tmp_path)
+    trainer = poet.Trainer(
+        made.model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,
+        params="paged", time_limit=2, quiet=True,
+    )  # fmt: skip
+    train(trainer, made.example)
+    assert all(p.isnan().all() for p in made.model.parameters())  # they are in the store
+    with LiveStorage(made.example.values()) as live:
+        train(trainer, made.example)
+    assert live.peak_bytes <= ram
+    trainer.close()
+
+
+def test_other_batch_sizes_evaluation_and_learning_rates(tmp_path: Path) -> None:
+    made: Any = build("lenet?batch=6")
+    plain = copy.deepcopy(made.model)
+    optimizer = poet.SGD(lr=0.1, momentum=0.9)
+    update = torch_optimizer(optimizer, plain)
+    assert update is not None
+    x, y = made.example
+    with poet.Trainer(
+        made.model, made.loss, optimizer, made.example, store=tmp_path, params="paged", quiet=True,
+        time_limit=1,
+    ) as trainer:  # fmt: skip
+        for count, rate in ((6, 0.1), (4, 0.05), (6, 0.02), (4, 0.01)):
+            update.param_groups[0]["lr"] = trainer.learning_rates[0] = rate
+            plain.zero_grad()
+            expected = F.cross_entropy(plain(x[:count]), y[:count])
+            expected.backward()  # type: ignore[no-untyped-call]
+            update.step()
+            assert same_bits(trainer.step(x[:count], y[:count]), expected.detach())
+            with torch.no_grad(), trainer.unpaged() as model:
+                assert same_bits(model(x), plain(x))
+
+
+@pytest.mark.parametrize("params", ["resident", "paged"])
+def test_state_dicts_go_on_where_they_were(params: Any, tmp_path: Path) -> None:
+    def trainer(model: nn.Module, folder: str) -> poet.Trainer:
+        return poet.Trainer(
+            model, made.loss, ADAMW, made.example, store=tmp_path / folder, params=params,
+            time_limit=1, quiet=True,
+        )  # fmt: skip
+
+    made: Any = build("lenet?batch=2")
+    first = trainer(made.model, "a")
+    for _ in range(2):
+        train(first, made.example)
+    kept = first.state_dict()
+    for _ in range(2):
+        train(first, made.example)
+    other = trainer(build("lenet?batch=2", seed=5).model, "b")
+    other.load_state_dict(kept)
+    for _ in range(2):
+        train(other, made.example)
+    ends = [first.state_dict(), other.state_dict()]
+    assert ends[0]["steps"] == ends[1]["steps"] == 4
+    for name, value in ends[0]["model"].items():
+        assert same_bits(value, ends[1]["model"][name])
+    build("lenet?batch=2").model.load_state_dict(ends[0]["model"])
+    with pytest.raises(poet.PoetError, match="another optimizer"):
+        other.load_state_dict({**kept, "optimizer": {}})
+    first.close()
+    other.close()
+
+
+def test_no_plan_and_no_store_are_said() -> None:
+    made: Any = build("lenet")
+    with pytest.raises(poet.PoetError, match="infeasible"):
+        poet.Trainer(made.model, made.loss, poet.SGD(), made.example, ram=1000, quiet=True)
+    program = poet.capture(made.model, made.example, made.loss, poet.SGD())
+    paged = poet.plan(program, "laptop", params="paged", time_limit=1)
+    with pytest.raises(poet.PoetError, match="needs a store"):
+        poet.Trainer(made.model, made.loss, poet.SGD(), made.example, plan=paged, quiet=True)
+
+
+def test_a_step_beyond_the_budget_raises_before_it_takes_the_bytes() -> None:
+    made: Any = build("lenet")
+    program = poet.capture(made.model, made.example, made.loss, poet.SGD())
+    plan = poet.plan(program, "laptop", time_limit=1)
+    assert plan.peak_bytes is not None
+    lying = msgspec.structs.replace(
+        plan, budget=msgspec.structs.replace(plan.budget, ram_bytes=plan.peak_bytes - 4)
+    )
+    trainer = poet.Trainer(made.model, made.loss, poet.SGD(), made.example, plan=lying, quiet=True)
+    with pytest.raises(OutOfBudget, match=f"{plan.peak_bytes:,} bytes; the budget is"):
+        train(trainer, made.example)
+    with pytest.raises(poet.PoetError, match="failed halfway"):
+        train(trainer, made.example)
+
+
+def test_a_corrupted_page_stops_the_step(tmp_path: Path) -> None:
+    made: Any = build("lenet?batch=2")
+    trainer = poet.Trainer(
+        made.model, made.loss, ADAMW, made.example, store=tmp_path, params="paged", time_limit=1,
+        quiet=True,
+    )  # fmt: skip
+    train(trainer, made.example)
+    (file,) = tmp_path.glob("poet-pages-*")
+    with open(file, "r+b") as pages:
+        content = bytearray(pages.read())
+        for at in range(0, len(content), 4096):
+            content[at] ^= 1
+        pages.seek(0)
+        pages.write(content)
+    with pytest.raises(poet.PoetError, match="page"):
+        train(trainer, made.example)
+
+
+def test_what_it_chose_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    made: Any = build("lenet")
+    poet.Trainer(made.model, made.loss, poet.SGD(), made.example, time_limit=1)
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("poet: ")
+    assert "predicted" in said
+    assert "\n" not in said
+
+
+# Wrapped models
+
+
+@pytest.mark.parametrize("spec", ["lenet?batch=3", "resnet18-cifar", "bert-tiny?seq=16&vocab=500"])
+@pytest.mark.parametrize("tight", [False, True])
+def test_wrapped_models_in_the_users_own_loop(spec: str, tight: bool, tmp_path: Path) -> None:
+    made: Any = build(spec)
+    plain = copy.deepcopy(made.model)
+    given = made.example if made.loss is None else made.example[:-1]
+    small = poet.wrap(made.model, given, time_limit=1, quiet=True)
+    if tight:
+        assert small.plan.peak_bytes is not None
+        assert small.plan.floor_bytes is not None
+        store = poet.FileStore(tmp_path)
+        ram = (small.plan.peak_bytes + small.plan.floor_bytes) // 2 + store.buffer_bytes
+        small = poet.wrap(made.model, given, ram=ram, store=store, time_limit=2, quiet=True)
+    nets: list[Any] = [small, plain]
+    updates = [torch.optim.AdamW(net.parameters(), lr=0.01) for net in nets]
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(update, 0.5) for update in updates]
+    for step in range(3):
+        losses = []
+        for net, update, schedule in zip(nets, updates, schedules, strict=True):
+            update.zero_grad()
+            for micro in range(2):  # gradients accumulate
+                torch.manual_seed(10 * step + micro)
+                out = net(**given) if isinstance(given, dict) else net(*given)
+                loss = out.loss if made.loss is None else made.loss(out, made.example[-1])
+                (loss / 2).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            update.step()
+            schedule.step()
+            losses.append(loss.detach())
+        assert same_bits(*losses)
+    for name, value in plain.state_dict().items():
+        assert same_bits(value, small.state_dict()[name])
+    plain.load_state_dict(small.state_dict())
+    if tight:
+        assert small.peak_bytes <= ram
+
+
+def test_wrapped_models_evaluate_and_refuse_two_passes_at_once() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+    x = torch.randn(4, 8)
+    small = poet.wrap(model, (x,), quiet=True, time_limit=1)
+    assert [name for name, _ in small.named_parameters()] == list(dict(model.named_parameters()))
+    small.eval()
+    assert not model.training
+    small(x)
+    small.train()
+    before = model[1].running_mean.clone()  # type: ignore[operator]
+    small(x)  # forgotten: nobody will ask for its backward pass
+    first = small(x)
+    assert not torch.equal(before, model[1].running_mean)  # type: ignore[arg-type]
+    with pytest.raises(poet.PoetError, match="waits for its backward pass"):
+        small(x)
+    first.sum().backward()
+    with pytest.raises(poet.PoetError, match="has run already"):
+        first.sum().backward()
+    small(x[:3]).sum().backward()  # another batch size
+
+
+# The command line
+
+
+def test_train_on_real_data(poet_command: Any, tmp_path: Path) -> None:
+    done = poet_command(
+        "train", "lenet?batch=16", "--steps", "40", "--ram", "6MB", "--store", tmp_path,
+        "--time-limit", "2", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    outcome = msgspec.json.decode(done.out)
+    assert outcome["last_loss"] < 0.7 * outcome["first_loss"]
+    assert outcome["peak_bytes"] <= 6_000_000
+    assert not list(tmp_path.iterdir())  # the page file is gone
+
+
+def test_train_says_what_it_did(poet_command: Any, user_file: Path) -> None:
+    done = poet_command("train", f"{user_file}:make", "--steps", "3", "--time-limit", "1")
+    assert done.code == 0
+    assert "RAM peak" in done.out
+    assert poet_command("train", "lenet", "--optimizer", "none").code == 2
+    assert poet_command("train", "lenet", "--ram", "10KB", "--steps", "1").code == 2
