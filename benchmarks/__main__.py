@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import capture, planner, referee
+from benchmarks import capture, planner, referee, training
 
 REGISTRY: dict[str, Callable[[], None]] = {
     "referee": referee.main,
     **planner.BENCHMARKS,
     **capture.BENCHMARKS,
+    **training.BENCHMARKS,
 }
 
 

@@ -46,7 +46,7 @@ def train(
     ] = None,
     optimizer: Annotated[
         str, typer.Option(help="sgd, adam, adamw, with options: sgd?lr=0.1&momentum=0.9.")
-    ] = "sgd?lr=0.05&momentum=0.9",
+    ] = "adam?lr=0.001",
     device: Annotated[
         str, typer.Option(help="The board whose rates the plan's costs follow.")
     ] = "laptop",

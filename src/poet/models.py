@@ -46,11 +46,12 @@ def figures(text: str, cache: bool = True) -> Figures:
             for tensor in graph.tensors
         ),
         parameter_bytes=sum(tensor.nbytes for tensor in owned),
-        keep_all_bytes=_keep_all_bytes(graph),
+        keep_all_bytes=keep_all_bytes(graph),
     )
 
 
-def _keep_all_bytes(graph: Graph) -> int:
+def keep_all_bytes(graph: Graph) -> int:
+    """The most RAM at once when everything is kept for as long as it is used."""
     costs = analytic(graph, find_device("laptop"))  # bytes do not depend on the board
     start, end = places(graph)
     budget = Budget(transfers="serial", start=start, end=end)

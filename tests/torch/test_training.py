@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import poet
-from poet.models import _keep_all_bytes
+from poet.models import keep_all_bytes
 from poet.runtime.machine import OutOfBudget
 from poet.runtime.trainer import Trainer
 from poet.zoo import build
@@ -72,7 +72,7 @@ def test_the_same_training_within_the_budget(spec: str, share: Any, tmp_path: Pa
         assert tight.peak_bytes is not None
         ram = tight.peak_bytes
     else:
-        ram = int(share * _keep_all_bytes(program.graph))
+        ram = int(share * keep_all_bytes(program.graph))
     store = poet.FileStore(tmp_path)
     with poet.Trainer(
         made.model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,
@@ -87,7 +87,7 @@ def test_the_same_training_within_the_budget(spec: str, share: Any, tmp_path: Pa
 def test_the_reported_peak_is_what_an_onlooker_sees(tmp_path: Path) -> None:
     made: Any = build("bert-tiny?seq=64&vocab=500")
     program = poet.capture(made.model, made.example, made.loss, ADAMW)
-    ram = int(0.5 * _keep_all_bytes(program.graph))
+    ram = int(0.5 * keep_all_bytes(program.graph))
     store = poet.FileStore(tmp_path)
     trainer = poet.Trainer(
         made.model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,

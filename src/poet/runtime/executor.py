@@ -9,15 +9,17 @@ import weakref
 from collections.abc import Generator, Sequence
 from typing import Any
 
+import msgspec
 import torch
 
 from poet.costs.workspace import workspace_bytes
 from poet.device import PLAIN
 from poet.errors import PoetError
+from poet.referee import check
 from poet.runtime.machine import Machine
 from poet.runtime.stores import Store
 from poet.runtime.tape import tape_of
-from poet.schedule import Free, PageIn, PageOut, Plan
+from poet.schedule import Free, PageIn, PageOut, Plan, draft
 from poet.tracer.program import Program, Result
 
 
@@ -56,6 +58,8 @@ class Executor:
         self.tape = tape_of(
             graph, plan.schedule, plan.budget, workspace, tuple(dict.fromkeys(wanted)), handed_out
         )
+        at_once = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
+        self._early = check(draft(graph, plan.costs, at_once, plan.schedule)).violation is None
         self._frees_inputs = any(
             isinstance(step, Free) and graph.tensors[step.tensor].role == "input"
             for step in plan.schedule
@@ -101,6 +105,7 @@ class Executor:
             {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()},
             self.slots,
             wait=budget.transfers != "overlap",
+            early=self._early,
             device=program.model_device,
         )
         given = {

@@ -4,6 +4,10 @@ Bytes are those of real storages, looked up when a tensor is made. Before an op 
 whether its outputs and workspace fit beside all that is alive; where transfers run beside compute
 it first waits for page-outs that still hold memory. What does not fit raises before it is
 allocated.
+
+A page-in starts where the schedule has it if there is room from then on (`early`), and else when
+its tensor is needed: real transfers are faster or slower than planned ones, and the budget holds
+either way.
 """
 
 from collections.abc import Mapping
@@ -31,6 +35,7 @@ class Machine:
         homes: Mapping[int, torch.UntypedStorage],
         slots: Mapping[int, int],
         wait: bool,
+        early: bool,
         device: torch.device,
     ) -> None:
         self.graph = graph
@@ -39,12 +44,13 @@ class Machine:
         self.homes = homes
         self.slots = slots
         self.wait = wait
+        self.early = early
         self.device = device
         self.live_bytes = 0
         self.peak_bytes = 0
         self.peak_op = 0
         self._bytes: dict[int, int] = {}
-        self._coming: dict[int, Transfer] = {}
+        self._coming: dict[int, tuple[Transfer, torch.Tensor]] = {}
         self._going: dict[int, tuple[Transfer, int]] = {}
         self._drawn: dict[int, torch.Tensor] = {}
         self._now: torch.Tensor | None = None
@@ -104,25 +110,35 @@ class Machine:
 
     def page_out(self, i: int, tensor: torch.Tensor) -> None:
         assert self.store is not None
+        self.settle(i)  # an earlier page-out of it may still hold bytes
         transfer = self.store.write(self.slots[i], tensor.untyped_storage(), now=self.wait)
         if self.wait:
             transfer.wait()
         else:
             self._going[i] = (transfer, 0)
 
-    def page_in(self, i: int) -> torch.Tensor:
+    def page_in(self, i: int) -> None:
+        """Start a page-in, or leave it for when the tensor is needed."""
+        if self.early:
+            self._fetch(i)
+
+    def arrive(self, i: int) -> torch.Tensor:
+        """A tensor that was paged in, before its first use."""
+        if i not in self._coming:
+            self._fetch(i)
+        transfer, tensor = self._coming.pop(i)
+        transfer.wait()
+        return tensor
+
+    def _fetch(self, i: int) -> None:
         assert self.store is not None
-        about = self.graph.tensors[i]
-        self.room_for_page(i, about.nbytes)
+        nbytes = self.graph.tensors[i].nbytes
+        self.room_for_page(i, nbytes)
         tensor = self._empty(i)
         transfer = self.store.read(self.slots[i], tensor.untyped_storage(), now=self.wait)
-        if self.wait:
-            transfer.wait()
-        else:
-            self._coming[i] = transfer
-        self._bytes[i] = about.nbytes
-        self.live_bytes += about.nbytes
-        return tensor
+        self._coming[i] = (transfer, tensor)
+        self._bytes[i] = nbytes
+        self.live_bytes += nbytes
 
     def room_for_page(self, i: int, nbytes: int) -> None:
         need = self.live_bytes + nbytes
@@ -150,12 +166,6 @@ class Machine:
             blank = torch.empty(0, dtype=dtype, device=self.device)
             return blank.set_(self.homes[i], 0, about.shape, strides)
         return torch.empty_strided(about.shape, strides, dtype=dtype, device=self.device)
-
-    def arrive(self, i: int) -> None:
-        """Wait for a page-in."""
-        transfer = self._coming.pop(i, None)
-        if transfer is not None:
-            transfer.wait()
 
     def settle(self, i: int) -> None:
         """Before a tensor is written over: its page-out must have ended."""
@@ -191,7 +201,7 @@ class Machine:
 
     def finish(self) -> None:
         """The step has ended: nothing may be under way."""
-        for transfer in (*self._coming.values(), *(t for t, _ in self._going.values())):
+        for transfer, _ in (*self._coming.values(), *self._going.values()):
             transfer.wait()
         self._coming.clear()
         self._going.clear()

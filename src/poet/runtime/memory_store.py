@@ -5,6 +5,8 @@ bus's full speed. Copies are synchronous on the store's thread.
 """
 
 import os
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -12,7 +14,8 @@ import torch
 from poet.errors import PoetError
 from poet.quantities import bytes_text
 from poet.runtime.host_memory import HostMemory
-from poet.runtime.queued import Order, QueuedStore
+from poet.runtime.line import Line
+from poet.runtime.queued import Order, QueuedStore, Stage
 
 _ALIGN_BYTES = 64
 
@@ -21,7 +24,8 @@ class MemoryStore(QueuedStore):
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self._pool = _Pool()
-        super().__init__(self._pool.empty)
+        self._line = Line("poet-pages")
+        super().__init__(self._pool.empty, self._line)
 
     @property
     def buffer_bytes(self) -> int:
@@ -45,11 +49,18 @@ class MemoryStore(QueuedStore):
             )
         self._pool.resize(nbytes)
 
-    def _write(self, order: Order) -> None:
-        self._pool.memory.fill(order.slot.offset, order.held, 0, order.slot.nbytes)
+    def _stages(self, order: Order) -> list[tuple[Line, Stage]]:
+        return [(self._line, self._move)]
 
-    def _read(self, order: Order) -> None:
-        self._pool.memory.spill(order.slot.offset, order.held, 0, order.slot.nbytes)
+    def _move(self, order: Order) -> None:
+        started = perf_counter()
+        order.attempt(partial(self._begin, order))
+        order.attempt(order.wait_for_kernels)
+        memory = self._pool.memory
+        copy = memory.fill if order.out else memory.spill
+        order.attempt(lambda: copy(order.slot.offset, order.storage, 0, order.slot.nbytes))
+        self._end(order, started)
+        order.finish()
 
 
 class _Pool:

@@ -72,19 +72,11 @@ class PageFile:
                 f"{error.strerror}. Free space there, or give a folder on a larger disk."
             ) from None
 
-    def write(self, page: int, buffers: Sequence[memoryview], offset: int) -> None:
-        self._move(os.pwritev, "written to", page, buffers, offset)
+    def write(self, page: int, data: memoryview, offset: int) -> None:
+        self._move(os.pwritev, "written to", page, data, offset)
 
-    def read(self, page: int, buffers: Sequence[memoryview], offset: int) -> None:
-        self._move(os.preadv, "read from", page, buffers, offset)
-
-    def check_there(self, page: int) -> None:
-        """Raise if the file was removed: its bytes are still there for us, but not for long."""
-        if os.fstat(self._handle).st_nlink == 0:
-            raise PageError(
-                f"the file {self.path} with page {page} was removed while it was in use. Keep its "
-                f"folder to POET. {_AGAIN}"
-            )
+    def read(self, page: int, data: memoryview, offset: int) -> None:
+        self._move(os.preadv, "read from", page, data, offset)
 
     def wrong(self, page: int, what: str) -> PageError:
         return PageError(
@@ -117,33 +109,29 @@ class PageFile:
         call: Callable[[int, Sequence[memoryview], int], int],
         verb: str,
         page: int,
-        buffers: Sequence[memoryview],
+        data: memoryview,
         offset: int,
     ) -> None:
-        left = list(buffers)
-        while left:
+        while True:
+            about = os.fstat(self._handle)
+            if about.st_nlink == 0:  # what it held is still there for us, but nobody's to rely on
+                raise PageError(
+                    f"page {page} could not be {verb} {self.path}: the file was removed while it "
+                    f"was in use. Leave such files alone. {_AGAIN}"
+                )
+            if about.st_size < offset + len(data):
+                raise self.wrong(page, f"the file was cut to {about.st_size:,} bytes")
             try:
-                moved = call(self._handle, left, offset)
+                moved = call(self._handle, [data], offset)
             except OSError as error:
                 raise PageError(
                     f"page {page} could not be {verb} {self.path} at byte {offset:,}: "
                     f"{error.strerror}. Look after the disk, or give a folder on another. {_AGAIN}"
                 ) from None
-            asked = sum(map(len, left))
-            end = os.fstat(self._handle).st_size if moved < asked else offset + asked
-            if end < offset + asked and call is os.preadv:
-                raise self.wrong(page, f"the file was cut to {end:,} bytes")
-            offset += moved
-            left = _without(left, moved)
-
-
-def _without(buffers: list[memoryview], moved: int) -> list[memoryview]:
-    """What is left of buffers whose first bytes have moved."""
-    rest = []
-    for buffer in buffers:
-        rest.append(buffer[moved:])
-        moved = max(0, moved - len(buffer))
-    return [buffer for buffer in rest if len(buffer)]
+            if moved == len(data):
+                return
+            # The next call says why, unless there is no reason.
+            data, offset = data[moved:], offset + moved
 
 
 def _create(folder: Path) -> tuple[Path, int]:

@@ -1,22 +1,27 @@
-"""What stores share: the rules for pages, and a thread that moves them in order.
+"""What stores share: the rules for pages, and threads that move them in order.
 
 A store keeps for each page a slot: where it lies, its size, and how many writes were asked for. A
 read asked for after the n-th write accepts the n-th write's bytes only: if that write failed, what
 an earlier one left must not pass for it.
 
-Threads start with the first transfer that needs them, so that a store used with `now` has none.
-They hold no reference to the store while they wait: a store that is forgotten closes itself, and
-one that is still open when the interpreter ends is closed before threads stop working.
+A transfer has one stage or more, each on a thread of its own; every thread takes the transfers in
+the order they were asked for. Threads start with the first transfer that needs them. They hold no
+reference to the store while they wait: a store that is forgotten closes itself, and one that is
+still open when the interpreter ends is closed before threads stop working.
+
+Ctrl-C comes between any two steps of the calling thread. It finds a store that can be used or
+closed: transfers that were asked for run on, and one that ran in the calling thread counts as
+failed.
 """
 
+import operator
 import os
-import threading
 import traceback
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 
@@ -37,28 +42,27 @@ class Slot:
     nbytes: int
     asked: int = 0  # writes asked for
     kept: int = 0  # the write whose bytes lie here; 0 where none do
-    phase: int = 0  # for the store: where in the place the page begins
-    checksum: int = 0  # for the store
+    checksums: dict[int, int] = field(default_factory=dict)  # of its parts, in stores that check
 
 
 class Order:
     """A transfer that was asked for: which page, to or from where."""
 
-    def __init__(self, page: int, slot: Slot, storage: torch.UntypedStorage, now: bool) -> None:
-        self.page, self.slot, self.now = page, slot, now
+    def __init__(self, page: int, slot: Slot, storage: torch.UntypedStorage, out: bool) -> None:
+        self.page, self.slot, self.out = page, slot, out
         self.generation = slot.asked
-        self.storage: torch.UntypedStorage | None = storage
         self.transfer = Transfer()
         self.error: BaseException | None = None
+        self._storage: torch.UntypedStorage | None = storage
         # What computes or uses the storage's bytes was launched on the caller's stream.
         self._launched = None
         if storage.device.type == "cuda":
             self._launched = torch.cuda.current_stream(storage.device).record_event()
 
     @property
-    def held(self) -> torch.UntypedStorage:
-        assert self.storage is not None
-        return self.storage
+    def storage(self) -> torch.UntypedStorage:
+        assert self._storage is not None
+        return self._storage
 
     def wait_for_kernels(self) -> None:
         if self._launched is not None:
@@ -66,40 +70,37 @@ class Order:
 
     def attempt(self, call: Callable[[], None]) -> None:
         """Make a call unless one before it failed; keep what goes wrong for `wait`."""
-        if self.error is not None:
-            return
-        try:
-            call()
-        except BaseException as error:
-            traceback.clear_frames(error.__traceback__)  # their variables hold the storage
-            self.error = error
-            if not isinstance(error, Exception):
-                raise
+        if self.error is None:
+            try:
+                call()
+            except BaseException as error:
+                traceback.clear_frames(error.__traceback__)  # their variables hold the storage
+                self.error = error
 
     def finish(self) -> None:
-        self.storage = None
+        self._storage = None
         self.transfer.finish(self.error)
 
 
-class QueuedStore(ABC):
-    """A store whose transfers run on one thread. Subclasses say where pages lie and how they move.
+Stage = Callable[[Order], None]
 
-    `release` gives back what a subclass holds, after the `helpers` it has beside that thread have
-    stopped; it must not refer to the store.
+
+class QueuedStore(ABC):
+    """Subclasses say where pages lie, and the stages that move them; the last finishes the order.
+
+    `release` gives back what a subclass holds, after the `lines` have stopped; it must not refer to
+    the store.
     """
 
-    def __init__(self, release: Callable[[], None], *helpers: Line) -> None:
+    def __init__(self, release: Callable[[], None], *lines: Line) -> None:
         self.size_bytes = 0
         self.read_bytes = 0
         self.written_bytes = 0
         self.seconds = 0.0
         self._slots: dict[int, Slot] = {}
-        self._mover = Line("poet-pages")
         self._moving: deque[Transfer] = deque()
         self._failed: list[Transfer] = []
-        self._turn = threading.Lock()  # after Ctrl-C a transfer may still run that nobody knows of
         self._owner = os.getpid()
-        lines = (self._mover, *helpers)
         self._shut = weakref.finalize(self, _shut, self._owner, lines, release)
 
     @property
@@ -120,10 +121,7 @@ class QueuedStore(ABC):
         """Reserve so many bytes in all, or raise."""
 
     @abstractmethod
-    def _write(self, order: Order) -> None: ...
-
-    @abstractmethod
-    def _read(self, order: Order) -> None: ...
+    def _stages(self, order: Order) -> list[tuple[Line, Stage]]: ...
 
     def reserve(self, pages: Mapping[int, int]) -> None:
         self._check_open()
@@ -141,11 +139,10 @@ class QueuedStore(ABC):
     def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
         slot = self._slot(page, storage)
         slot.asked += 1
-        return self._start(Order(page, slot, storage, now), self._out)
+        return self._start(Order(page, slot, storage, out=True), now)
 
     def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
-        slot = self._slot(page, storage)
-        return self._start(Order(page, slot, storage, now), self._in)
+        return self._start(Order(page, self._slot(page, storage), storage, out=False), now)
 
     def flush(self) -> None:
         self._drain()
@@ -183,20 +180,27 @@ class QueuedStore(ABC):
             raise PoetError(f"the page store {self.where} is closed; open a new one")
         if os.getpid() != self._owner:
             raise PoetError(
-                f"the page store {self.where} belongs to process {self._owner}, which was forked; "
-                "open a store of its own in each process"
+                f"the page store {self.where} belongs to process {self._owner}, which forked this "
+                "one; open a store of its own in each process"
             )
 
-    def _start(self, order: Order, move: Callable[[Order], None]) -> Transfer:
-        if order.now:
+    def _start(self, order: Order, now: bool) -> Transfer:
+        stages = self._stages(order)
+        if now and len(stages) == 1:
             self._drain()
-            move(order)
+            stages[0][1](order)
             self._note(order.transfer)
+            if not isinstance(order.error, Exception | None):
+                raise order.error
             return order.transfer
         while self._moving and self._moving[0].done:
             self._note(self._moving.popleft())
-        self._mover.put(partial(move, order))
-        self._moving.append(order.transfer)
+        steps: list[Callable[[], None]] = [partial(self._moving.append, order.transfer)]
+        steps += [line.entry(partial(stage, order)) for line, stage in stages]
+        # An order must reach all its threads or none: Ctrl-C cannot come between calls made by C.
+        deque(map(operator.call, steps), maxlen=0)
+        if now:  # beside what threads gain together, their waking up is nothing
+            self._drain()
         return order.transfer
 
     def _drain(self) -> None:
@@ -208,46 +212,30 @@ class QueuedStore(ABC):
         if transfer.error is not None:
             self._failed.append(transfer)
 
-    def _out(self, order: Order) -> None:
-        order.slot.kept = 0  # until all of it is there
-        if self._carried(order, self._write):
-            order.slot.kept = order.generation
-            self.written_bytes += order.slot.nbytes
-        self._finish(order)
-
-    def _in(self, order: Order) -> None:
-        if self._carried(order, self._read_kept):
-            self.read_bytes += order.slot.nbytes
-        self._finish(order)
-
-    def _carried(self, order: Order, move: Callable[[Order], None]) -> bool:
-        try:
-            order.attempt(order.wait_for_kernels)
-            with self._turn:
-                started = perf_counter()
-                order.attempt(partial(move, order))
-                self.seconds += perf_counter() - started
-        except BaseException:  # Ctrl-C, in the caller's thread
-            self._finish(order)
-            raise
-        return order.error is None
-
-    def _read_kept(self, order: Order) -> None:
+    def _begin(self, order: Order) -> None:
+        """For the stage that has to do with the page: its first access to it."""
         slot = order.slot
-        if order.generation == 0:
+        if order.out:
+            slot.kept = 0  # until all of it is there
+        elif order.generation == 0:
             raise PageError(
                 f"page {order.page} was never written to {self.where}: there is nothing to read. "
                 "Page it out first."
             )
-        if slot.kept != order.generation:
+        elif slot.kept != order.generation:
             raise PageError(
                 f"page {order.page} cannot be read from {self.where}: its last write, number "
                 f"{order.generation:,}, did not succeed. Write it again."
             )
-        self._read(order)
 
-    def _finish(self, order: Order) -> None:
-        order.finish()
+    def _end(self, order: Order, started: float) -> None:
+        """For the same stage: its last access."""
+        if order.error is None and order.out:
+            order.slot.kept = order.generation
+            self.written_bytes += order.slot.nbytes
+        elif order.error is None:
+            self.read_bytes += order.slot.nbytes
+        self.seconds += perf_counter() - started
 
 
 def _shut(owner: int, lines: tuple[Line, ...], release: Callable[[], None]) -> None:

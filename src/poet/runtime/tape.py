@@ -85,7 +85,7 @@ class _Writer:
                     self._line(f"machine.page_out({i}, t{i})")
                     self.leaving.add(i)
                 case PageIn(tensor=i):
-                    self._line(f"t{i} = machine.page_in({i})")
+                    self._line(f"machine.page_in({i})")
                     self.ram.add(i)
                     self.arriving.add(i)
                 case Free(tensor=i):
@@ -108,7 +108,7 @@ class _Writer:
     def _arrive(self, i: int) -> None:
         """Before a tensor is used: its page-in must have ended."""
         if i in self.arriving:
-            self._line(f"machine.arrive({i})")
+            self._line(f"t{i} = machine.arrive({i})")
             self.arriving.discard(i)
 
     def _compute(self, k: int) -> None:

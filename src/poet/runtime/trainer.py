@@ -240,6 +240,11 @@ class Trainer:
             self.steps = state["steps"]
 
     @property
+    def is_paged(self) -> bool:
+        """Whether parameters and state live in the store between steps."""
+        return self._paged
+
+    @property
     def paged_bytes(self) -> int:
         """What was moved to and from the store so far."""
         return 0 if self._store is None else self._store.read_bytes + self._store.written_bytes

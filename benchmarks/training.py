@@ -1,0 +1,184 @@
+"""What training under a plan costs, side by side with eager PyTorch in one run.
+
+`train-overhead`: a step with no limit on RAM. Peer: an eager step with the same optimizer. Limit:
+1.05 times its time.
+
+`train-budgets`: 20 steps under budgets at 100 %, 60 %, 40 % of the keep-all peak and at the
+smallest that a plan was found for. Peer: eager, bit for bit. Limit: the budget, against the measured peak.
+
+`train-bert`: BERT-base, batch 4, 128 tokens, with a third of eager's peak over the parameters.
+Limit: 1.2 times eager's time. Peaks of eager are the live bytes of its own storages.
+"""
+
+import copy
+import gc
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+from tests.torch.eager import loss_of, same_bits, torch_optimizer
+from tests.torch.live_storage import LiveStorage
+
+import poet
+from poet.models import keep_all_bytes
+from poet.reports.tables import print_table
+from poet.zoo import Made, build
+
+SGD = poet.SGD(lr=1e-3)
+ADAMW = poet.AdamW(lr=1e-3)
+MODELS = (
+    "resnet18-cifar?batch=4",
+    "mobilenetv2-cifar?batch=4",
+    "bert-tiny?vocab=1000",
+    "gpt2?layers=2&seq=64&vocab=1000",
+    "unet?size=64&width=16",
+)
+
+
+def overhead() -> None:
+    rows = []
+    for name in ("resnet18?batch=8", "bert-base?batch=4"):
+        made = build(name)
+        step, plain = _trainer(made, SGD), _eager(made, SGD)
+        ours, theirs = _in_turn(step, plain, rounds=8)
+        rows.append([name, f"{theirs:.3f} s", f"{ours:.3f} s", f"{ours / theirs:.3f}", "1.05"])
+    print_table(
+        Console(),
+        [("model", "left"), ("eager", "right"), ("ours", "right"), ("ratio", "right"),
+         ("limit", "right")],
+        rows,
+    )  # fmt: skip
+
+
+def budgets(steps: int = 20) -> None:
+    rows = []
+    for name in MODELS:
+        made = build(name)
+        program = poet.capture(*made, ADAMW)
+        whole = keep_all_bytes(program.graph)
+        for share in (1.0, 0.6, 0.4, None):
+            ram = None if share is None else int(share * whole)
+            if ram is None:
+                ram = poet.plan(
+                    program, "laptop", "min", params="paged", transfers="serial", time_limit=10
+                ).peak_bytes
+            assert ram is not None
+            rows.append(_budget_row(made, name, ram, whole, steps))
+    print_table(
+        Console(),
+        [("model", "left"), ("RAM", "right"), ("of keep-all", "right"), ("peak", "right"),
+         ("parameters", "left"), ("bits", "left"), ("step, of eager", "right")],
+        rows,
+    )  # fmt: skip
+
+
+def _budget_row(made: Made, name: str, ram: int, whole: int, steps: int) -> list[str]:
+    model, plain = copy.deepcopy(made.model), copy.deepcopy(made.model)
+    update = torch_optimizer(ADAMW, plain)
+    assert update is not None
+    with tempfile.TemporaryDirectory() as folder:
+        store = poet.FileStore(folder)
+        trainer = poet.Trainer(
+            model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,
+            time_limit=10, quiet=True,
+        )  # fmt: skip
+        same, ours, theirs = True, [], []
+        for step in range(steps):
+            torch.manual_seed(step)
+            started = time.perf_counter()
+            plain.zero_grad(set_to_none=True)
+            loss = loss_of(plain, made.example, made.loss)
+            loss.backward()  # type: ignore[no-untyped-call]
+            update.step()
+            theirs.append(time.perf_counter() - started)
+            torch.manual_seed(step)
+            started = time.perf_counter()
+            mine = trainer.run(made.example).loss
+            ours.append(time.perf_counter() - started)
+            same &= same_bits(mine, loss.detach())
+        kept = "paged" if trainer.is_paged else "resident"
+        with trainer.unpaged():
+            state = model.state_dict()
+            same &= all(same_bits(v, state[n]) for n, v in plain.state_dict().items())
+        peak = trainer.peak_bytes - store.buffer_bytes
+        trainer.close()
+    held = "within" if peak <= ram else "ABOVE"
+    return [
+        name, f"{ram / 1e6:.2f} MB", f"{ram / whole:.0%}", f"{peak / 1e6:.2f} MB ({held})", kept,
+        "equal" if same else "DIFFERENT", f"{min(ours) / min(theirs):.2f}",
+    ]  # fmt: skip
+
+
+def bert() -> None:
+    made = build("bert-base?batch=4&seq=128")
+    parameters = sum(p.numel() * p.element_size() for p in made.model.parameters())
+    plain = copy.deepcopy(made.model)
+    eager = _eager(Made(plain, made.example, made.loss), SGD)
+    eager()
+    with LiveStorage(plain.parameters()) as live:
+        eager()
+    over = live.peak_bytes - parameters
+    with tempfile.TemporaryDirectory() as folder:
+        store = poet.FileStore(folder)
+        trainer = poet.Trainer(
+            made.model, made.loss, SGD, made.example,
+            ram=parameters + over // 3 + store.buffer_bytes, store=store, time_limit=30,
+        )  # fmt: skip
+        ours, theirs = _in_turn(lambda: trainer.run(made.example), eager, rounds=5)
+        peak = trainer.peak_bytes - parameters
+        print_table(
+            Console(),
+            [("", "left"), ("eager", "right"), ("ours", "right"), ("ratio", "right"),
+             ("limit", "right")],
+            [
+                ["peak over parameters", f"{over / 1e6:.1f} MB", f"{peak / 1e6:.1f} MB",
+                 f"{peak / over:.3f}", "0.333"],
+                ["step", f"{theirs:.3f} s", f"{ours:.3f} s", f"{ours / theirs:.3f}", "1.2"],
+                ["predicted", "", f"{trainer.plan.seconds or 0.0:.3f} s", "", ""],
+            ],
+        )  # fmt: skip
+        trainer.close()
+
+
+def _trainer(made: Made, optimizer: Any) -> Callable[[], object]:
+    trainer = poet.Trainer(
+        copy.deepcopy(made.model), made.loss, optimizer, made.example, quiet=True, time_limit=5
+    )
+    return lambda: trainer.run(made.example)
+
+
+def _eager(made: Made, optimizer: Any) -> Callable[[], object]:
+    update = torch_optimizer(optimizer, made.model)
+    assert update is not None
+
+    def step() -> None:
+        update.zero_grad(set_to_none=True)
+        loss_of(*made).backward()  # type: ignore[no-untyped-call]
+        update.step()
+
+    return step
+
+
+def _in_turn(
+    first: Callable[[], object], second: Callable[[], object], rounds: int
+) -> tuple[float, float]:
+    """The best of some rounds of each, one after the other, so that both see the same machine."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for n in range(rounds + 1):
+        for call, kept in zip((first, second), times, strict=True):
+            gc.collect()
+            started = time.perf_counter()
+            call()
+            if n:  # the first warms up
+                kept.append(time.perf_counter() - started)
+    return min(times[0]), min(times[1])
+
+
+BENCHMARKS: dict[str, Callable[[], None]] = {
+    "train-overhead": overhead,
+    "train-budgets": budgets,
+    "train-bert": bert,
+}
