@@ -27,7 +27,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     step_seconds: float
     predicted_seconds: float | None
     peak_bytes: int
-    predicted_peak_bytes: int | None
+    predicted_peak_bytes: int
     ram_bytes: int | None
     paged_bytes: int
     """Written to and read from the store, in all steps."""
@@ -74,7 +74,7 @@ def train(
         time_limit=time_limit, cache=cache,
     ) as trainer:  # fmt: skip
         losses, seconds = [], []
-        with _bar(steps, trainer.ram_bytes) as show:
+        with _bar(steps, trainer.budget_bytes) as show:
             for _ in range(steps):
                 batch = next(batches)
                 started = time.perf_counter()
@@ -92,8 +92,8 @@ def train(
             step_seconds=sorted(seconds)[len(seconds) // 2],
             predicted_seconds=trainer.plan.seconds,
             peak_bytes=trainer.peak_bytes,
-            predicted_peak_bytes=trainer.plan.peak_bytes,
-            ram_bytes=trainer.ram_bytes,
+            predicted_peak_bytes=(trainer.plan.peak_bytes or 0) + trainer.store_buffer_bytes,
+            ram_bytes=trainer.budget_bytes,
             paged_bytes=trainer.paged_bytes,
         )
     if json:
@@ -116,7 +116,7 @@ def rows_of(outcome: Outcome) -> list[tuple[str, str]]:
         ("step", f"{amount_text(outcome.step_seconds, 's')} (median), "
                  f"{amount_text(outcome.predicted_seconds or 0.0, 's')} predicted"),
         ("RAM peak", f"{bytes_text(outcome.peak_bytes)}, "
-                     f"{bytes_text(outcome.predicted_peak_bytes or 0)} predicted"),
+                     f"{bytes_text(outcome.predicted_peak_bytes)} predicted"),
         ("RAM budget", budget),
         ("paged", f"{bytes_text(outcome.paged_bytes)} in all"),
     ]  # fmt: skip

@@ -38,7 +38,7 @@ def steady(text: str) -> str:
 
 def labels(text: str) -> list[str]:
     """The first column: what the planner reaches in seconds of a shared machine is not compared."""
-    first = [re.split(r"\s{2,}", line)[0] for line in text.splitlines()]
+    first = [re.split(r"\s{2,}|(?<=^poet:)", line)[0] for line in text.splitlines()]
     return [label for label in first if not label.startswith("1 % more")]
 
 

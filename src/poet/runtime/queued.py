@@ -189,9 +189,9 @@ class QueuedStore(ABC):
         if now and len(stages) == 1:
             self._drain()
             stages[0][1](order)
-            self._note(order.transfer)
             if not isinstance(order.error, Exception | None):
-                raise order.error
+                raise order.error  # Ctrl-C, not the order's own
+            self._note(order.transfer)
             return order.transfer
         while self._moving and self._moving[0].done:
             self._note(self._moving.popleft())

@@ -69,6 +69,7 @@ class Trainer:
             raise PoetError(
                 f"the budget is {asked:,} bytes; the store's buffers alone take {held:,}"
             )
+        self.budget_bytes = asked
         self.ram_bytes = None if asked is None else asked - held
         self.store_buffer_bytes = held
         self._executors: dict[str, Executor] = {}
