@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import capture, planner, referee, training
+from benchmarks import capture, peaks, planner, referee, training
 
 REGISTRY: dict[str, Callable[[], None]] = {
     "referee": referee.main,
     **planner.BENCHMARKS,
     **capture.BENCHMARKS,
     **training.BENCHMARKS,
+    "train-peak": peaks.main,
 }
 
 

@@ -4,7 +4,8 @@
 1.05 times its time.
 
 `train-budgets`: 20 steps under budgets at 100 %, 60 %, 40 % of the keep-all peak and at the
-smallest that a plan was found for. Peer: eager, bit for bit. Limit: the budget, against the measured peak.
+smallest that a plan was found for. Peer: eager, bit for bit. Limit: the budget, against the
+measured peak.
 
 `train-bert`: BERT-base, batch 4, 128 tokens, with a third of eager's peak over the parameters.
 Limit: 1.2 times eager's time. Peaks of eager are the live bytes of its own storages.

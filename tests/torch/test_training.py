@@ -196,6 +196,19 @@ def test_a_corrupted_page_stops_the_step(tmp_path: Path) -> None:
         train(trainer, made.example)
 
 
+def test_small_budgets_have_small_buffers(tmp_path: Path) -> None:
+    made: Any = build("lenet?batch=4")
+    with poet.Trainer(
+        made.model, made.loss, ADAMW, made.example, ram="1.2 MB", store=tmp_path, time_limit=2,
+        quiet=True,
+    ) as trainer:  # fmt: skip
+        train(trainer, made.example)
+        assert trainer.store_buffer_bytes < 60_000
+        assert trainer.peak_bytes <= 1_200_000
+    with pytest.raises(poet.PoetError, match="buffers alone take"):
+        poet.Trainer(made.model, made.loss, ADAMW, made.example, ram=9000, store=tmp_path)
+
+
 def test_what_it_chose_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     made: Any = build("lenet")
     poet.Trainer(made.model, made.loss, poet.SGD(), made.example, time_limit=1)

@@ -20,6 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 
+from poet.errors import PoetError
 from poet.runtime.checksum import checksum
 from poet.runtime.host_memory import HostMemory, expect_all
 from poet.runtime.line import Line
@@ -32,18 +33,27 @@ SMALL_BYTES = 256 * 2**10  # to wake a second thread takes longer than to copy t
 
 
 class FileStore(QueuedStore):
-    """`folder` is made if it is missing. `direct` tells whether I/O goes past the page cache."""
+    """`folder` is made if it is missing. `direct` tells whether I/O goes past the page cache.
 
-    def __init__(self, folder: str | Path, direct: bool = True) -> None:
+    `chunk_bytes`, a multiple of 4096, is how much moves at once: smaller ones take less RAM.
+    """
+
+    def __init__(
+        self, folder: str | Path, direct: bool = True, chunk_bytes: int = CHUNK_BYTES
+    ) -> None:
+        if chunk_bytes < BLOCK_BYTES or chunk_bytes % BLOCK_BYTES:
+            raise PoetError(f"chunk_bytes is {chunk_bytes}; it must be a multiple of {BLOCK_BYTES}")
+        self._chunk_bytes = chunk_bytes
+        self._small_bytes = min(SMALL_BYTES, chunk_bytes)
         self._file = PageFile(folder, direct)
-        self._buffers = HostMemory(CHUNKS * CHUNK_BYTES + SMALL_BYTES)
+        self._buffers = HostMemory(CHUNKS * chunk_bytes + self._small_bytes)
         # Places in the buffers, by what can be done with them.
         self._free: SimpleQueue[int] = SimpleQueue()
         self._filled: SimpleQueue[int] = SimpleQueue()
         self._landed: SimpleQueue[int] = SimpleQueue()
         for chunk in range(CHUNKS):
-            self._free.put(chunk * CHUNK_BYTES)
-        self._disk_line, self._memory_line = Line("poet-pages"), Line("poet-buffers")
+            self._free.put(chunk * chunk_bytes)
+        self._disk_line, self._memory_line = Line(), Line()
         super().__init__(self._file.remove, self._disk_line, self._memory_line)
 
     @property
@@ -74,7 +84,7 @@ class FileStore(QueuedStore):
         self._file.reserve(nbytes)
 
     def _stages(self, order: Order) -> list[tuple[Line, Stage]]:
-        if order.slot.nbytes <= SMALL_BYTES:
+        if order.slot.nbytes <= self._small_bytes:
             return [(self._disk_line, self._small)]
         return [(self._disk_line, self._disk), (self._memory_line, self._memory)]
 
@@ -83,9 +93,9 @@ class FileStore(QueuedStore):
         order.attempt(partial(self._begin, order))
         order.attempt(order.wait_for_kernels)
         steps = (self._copy, self._transfer) if order.out else (self._transfer, self._copy)
-        for start, count in _chunks(order.slot.nbytes):
+        for start, count in _chunks(order.slot.nbytes, self._chunk_bytes):
             for step in steps:
-                order.attempt(partial(step, order, start, count, CHUNKS * CHUNK_BYTES))
+                order.attempt(partial(step, order, start, count, CHUNKS * self._chunk_bytes))
         self._end(order, started)
         order.finish()
 
@@ -93,7 +103,7 @@ class FileStore(QueuedStore):
         started = perf_counter()
         order.attempt(partial(self._begin, order))
         source, target = (self._filled, self._free) if order.out else (self._free, self._landed)
-        for start, count in _chunks(order.slot.nbytes):
+        for start, count in _chunks(order.slot.nbytes, self._chunk_bytes):
             at = source.get()
             order.attempt(partial(self._transfer, order, start, count, at))
             target.put(at)
@@ -106,7 +116,7 @@ class FileStore(QueuedStore):
         if not order.out:
             expect_all(order.storage)
         source, target = (self._free, self._filled) if order.out else (self._landed, self._free)
-        for start, count in _chunks(order.slot.nbytes):
+        for start, count in _chunks(order.slot.nbytes, self._chunk_bytes):
             at = source.get()
             order.attempt(partial(self._copy, order, start, count, at))
             target.put(at)
@@ -137,10 +147,10 @@ class FileStore(QueuedStore):
         self._buffers.spill(at, order.storage, start, count)
 
 
-def _chunks(nbytes: int) -> Iterator[tuple[int, int]]:
+def _chunks(nbytes: int, chunk_bytes: int) -> Iterator[tuple[int, int]]:
     """Where each chunk of a page starts, and its bytes."""
-    for start in range(0, nbytes, CHUNK_BYTES):
-        yield start, min(CHUNK_BYTES, nbytes - start)
+    for start in range(0, nbytes, chunk_bytes):
+        yield start, min(chunk_bytes, nbytes - start)
 
 
 def _blocks_bytes(nbytes: int, block_bytes: int) -> int:

@@ -1,8 +1,13 @@
 """A thread that makes calls in order.
 
 It knows only its calls: whoever owns it can be forgotten while it waits.
+
+Ctrl-C may come between any two steps of the thread that uses a line, and `threading.Thread.start`
+does not stand that: it leaves a thread of which nobody knows whether it runs. So the thread is
+started by one call of C, and sees for itself whether it is the first.
 """
 
+import _thread
 import queue
 import threading
 from collections.abc import Callable
@@ -10,31 +15,32 @@ from functools import partial
 
 
 class Line:
-    """The calls must not raise."""
+    """The calls must not raise. The thread starts when it is first needed."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._served = threading.Lock()
+        self._server = 0
 
     def entry(self, call: Callable[[], None]) -> Callable[[], None]:
         """What must be called to put a call on the line. It is C: all of it happens or nothing."""
-        if self._thread is None:
-            # A daemon, since a line that nobody stops must not keep the process alive.
-            self._thread = threading.Thread(
-                target=_serve, args=(self._calls,), name=self._name, daemon=True
-            )
-            self._thread.start()
+        if not self._served.locked():
+            _thread.start_new_thread(self._serve, ())  # does not keep the process alive
         return partial(self._calls.put, call)
 
     def stop(self) -> None:
         """End after the calls that were put."""
         self._calls.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._server != threading.get_ident():
+            with self._served:
+                pass
 
-
-def _serve(calls: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
-    while (call := calls.get()) is not None:
-        call()
-        del call  # it holds a storage, and the store
+    def _serve(self) -> None:
+        if not self._served.acquire(blocking=False):
+            return
+        self._server = threading.get_ident()
+        while (call := self._calls.get()) is not None:
+            call()
+            del call  # it holds a storage, and the store
+        self._calls.put(None)  # for a second thread that comes late
+        self._served.release()

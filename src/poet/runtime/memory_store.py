@@ -24,7 +24,7 @@ class MemoryStore(QueuedStore):
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self._pool = _Pool()
-        self._line = Line("poet-pages")
+        self._line = Line()
         super().__init__(self._pool.empty, self._line)
 
     @property

@@ -22,8 +22,9 @@ from torch import nn
 from poet.errors import PoetError
 from poet.quantities import amount_text, bytes_text, parse_bytes
 from poet.runtime.executor import Executor
-from poet.runtime.file_store import FileStore
+from poet.runtime.file_store import CHUNK_BYTES, FileStore
 from poet.runtime.machine import Machine
+from poet.runtime.page_file import BLOCK_BYTES
 from poet.runtime.stores import Store
 from poet.schedule import Compute, PageIn, PageOut, Plan
 from poet.tracer.program import Program, Result
@@ -61,10 +62,10 @@ class Trainer:
         self._capture, self._planner = capture, planner
         self._params: Params = params
         self._quiet = quiet
-        self._store = FileStore(store) if isinstance(store, str | Path) else store
+        asked = None if ram is None else parse_bytes(ram, "RAM budget")
+        self._store = _opened(store, asked) if isinstance(store, str | Path) else store
         self._owns_store = isinstance(store, str | Path)
         held = self._store.buffer_bytes if self._store is not None else 0
-        asked = None if ram is None else parse_bytes(ram, "RAM budget")
         if asked is not None and asked <= held:
             raise PoetError(
                 f"the budget is {asked:,} bytes; the store's buffers alone take {held:,}"
@@ -268,3 +269,11 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _opened(folder: str | Path, ram_bytes: int | None) -> FileStore:
+    """A store whose buffers take a few percent of the budget, and no more than they need."""
+    if ram_bytes is None:
+        return FileStore(folder)
+    share = ram_bytes // 64 // BLOCK_BYTES * BLOCK_BYTES
+    return FileStore(folder, chunk_bytes=max(4 * BLOCK_BYTES, min(share, CHUNK_BYTES)))
