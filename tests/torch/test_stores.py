@@ -184,6 +184,25 @@ def test_reserving_again_forgets_and_lays_out_anew(store: Store) -> None:
     store.read(0, blank(BIG_BYTES)).wait()
 
 
+@pytest.mark.parametrize("chunk_bytes", [4096, 20_480, 4 * 2**20])
+def test_buffers_of_any_size(chunk_bytes: int, tmp_path: Path) -> None:
+    with contextlib.closing(FileStore(tmp_path, chunk_bytes=chunk_bytes)) as store:
+        assert 2 * chunk_bytes < store.buffer_bytes <= 3 * chunk_bytes
+        sizes = dict(enumerate((0, 1, 4096, 4097, 20_480, 20_481, 300_000, CHUNK_BYTES + 1)))
+        store.reserve(sizes)
+        for page, nbytes in sizes.items():
+            store.write(page, noise(nbytes, page))
+        targets = {page: blank(nbytes) for page, nbytes in sizes.items()}
+        for page, target in targets.items():
+            store.read(page, target)
+        store.flush()
+        for page, nbytes in sizes.items():
+            assert content(targets[page]) == content(noise(nbytes, page))
+    for wrong in (0, 4095, -4096, 5000):
+        with pytest.raises(PoetError, match=f"chunk_bytes is {wrong}; .* multiple of 4096"):
+            FileStore(tmp_path, chunk_bytes=wrong)
+
+
 def test_counters(store: Store) -> None:
     store.reserve({0: 1000, 1: BIG_BYTES})
     store.write(0, noise(1000), now=True)
@@ -454,7 +473,7 @@ store = FileStore(sys.argv[1])
 
 def run(script: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore:.*fork", "-c", PREAMBLE + script, str(folder)],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PREAMBLE + script, str(folder)],
         capture_output=True,
         text=True,
         timeout=WAITS_SECONDS,

@@ -142,13 +142,25 @@ def test_state_dicts_go_on_where_they_were(params: Any, tmp_path: Path) -> None:
     other.load_state_dict(kept)
     for _ in range(2):
         train(other, made.example)
+    first.save(tmp_path / "kept.safetensors")
     ends = [first.state_dict(), other.state_dict()]
     assert ends[0]["steps"] == ends[1]["steps"] == 4
     for name, value in ends[0]["model"].items():
         assert same_bits(value, ends[1]["model"][name])
     build("lenet?batch=2").model.load_state_dict(ends[0]["model"])
+    other.load_state_dict(kept)
+    other.load(tmp_path / "kept.safetensors")
+    for name, value in other.state_dict()["model"].items():
+        assert same_bits(value, ends[0]["model"][name])
+    assert other.steps == 4
     with pytest.raises(poet.PoetError, match="another optimizer"):
         other.load_state_dict({**kept, "optimizer": {}})
+    (tmp_path / "torn").write_bytes((tmp_path / "kept.safetensors").read_bytes()[:-50])
+    for bad in ("torn", "nowhere"):
+        with pytest.raises(poet.PoetError, match=f"cannot read the checkpoint .*{bad}"):
+            other.load(tmp_path / bad)
+    with pytest.raises(poet.PoetError, match="cannot write the checkpoint"):
+        other.save(tmp_path / "no folder" / "kept")
     first.close()
     other.close()
 

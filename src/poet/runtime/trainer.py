@@ -21,6 +21,7 @@ from torch import nn
 
 from poet.errors import PoetError
 from poet.quantities import amount_text, bytes_text, parse_bytes
+from poet.runtime.checkpoints import read_checkpoint, write_checkpoint
 from poet.runtime.executor import Executor
 from poet.runtime.file_store import CHUNK_BYTES, FileStore
 from poet.runtime.machine import Machine
@@ -240,6 +241,14 @@ class Trainer:
                 for kept, value in held.items():
                     value.copy_(state["optimizer"][name][kept])
             self.steps = state["steps"]
+
+    def save(self, path: str | Path) -> None:
+        """Write a checkpoint: all of `state_dict` in one file, whole or not at all."""
+        write_checkpoint(self.state_dict(), Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """Go on from a checkpoint."""
+        self.load_state_dict(read_checkpoint(Path(path)))
 
     @property
     def is_paged(self) -> bool:
