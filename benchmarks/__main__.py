@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import capture, peaks, planner, referee, training
+from benchmarks import capture, peaks, planner, referee, stores, training
 
 REGISTRY: dict[str, Callable[[], None]] = {
     "referee": referee.main,
     **planner.BENCHMARKS,
     **capture.BENCHMARKS,
     **training.BENCHMARKS,
+    "stores": stores.main,
     "train-peak": peaks.main,
 }
 

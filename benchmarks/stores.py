@@ -2,14 +2,13 @@
 
 Ours: a file store, checksums and all; pages are asked for one after another, then waited for. Peer:
 the same bytes written to a plain file and synced, dropped from the page cache, and read again.
-Limit: direct I/O of an aligned buffer, one call a page, nothing checked. Best of several rounds, in
-which the three take turns, since a shared disk is not equally fast all the time.
+Limit: direct I/O of an aligned buffer in huge pages, one call a page, nothing checked. Best of
+several rounds, in which the three take turns, since a shared disk is not always equally fast.
 
 The second table: a page and a matrix product, each alone, then both at once. Copies and
 checksums take a core's time: on a fast disk the product must leave one to gain anything.
 """
 
-import mmap
 import os
 import tempfile
 import time
@@ -22,6 +21,7 @@ from rich.console import Console
 
 from poet.reports.tables import print_table
 from poet.runtime.file_store import FileStore
+from poet.runtime.host_memory import HostMemory
 from poet.runtime.stores import Transfer
 
 SIZES = {"4 KiB": 2**12, "64 KiB": 2**16, "1 MiB": 2**20, "16 MiB": 2**24, "128 MiB": 2**27}
@@ -94,8 +94,8 @@ def _ours(folder: Path, nbytes: int, count: int) -> Contender:
 def _direct(folder: Path, nbytes: int, count: int) -> Contender:
     handle = os.open(folder / "direct.bin", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
     os.posix_fallocate(handle, 0, nbytes * count)
-    buffer = mmap.mmap(-1, nbytes)
-    buffer.write(os.urandom(nbytes))
+    buffer = HostMemory(nbytes).view
+    buffer[:] = os.urandom(nbytes)
     starts = range(0, nbytes * count, nbytes)
     return Contender(
         lambda: [os.pwritev(handle, [buffer], start) for start in starts],

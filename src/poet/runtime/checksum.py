@@ -18,20 +18,22 @@ import zlib
 import torch
 
 _COLUMNS = 513
-_ROW_BYTES = 8 * _COLUMNS
 _PIECE_ROWS = 63  # 32,319 words; torch divides sums of 32,768 and more among threads
+_WORD_BYTES = 8
 
 
-def checksum(data: torch.Tensor, before: int = 0) -> int:
-    """Of a vector of bytes in host memory that starts at a word; `before` is what came earlier."""
-    at, crc = 0, before
+def checksum(data: torch.Tensor) -> int:
+    """Of a vector of bytes in host memory that starts at a word."""
+    count = data.numel() // _WORD_BYTES
+    words = data[: count * _WORD_BYTES].view(torch.int64)
     sums = torch.empty(_COLUMNS, dtype=torch.int64)
-    while rows := min((data.numel() - at) // _ROW_BYTES, _PIECE_ROWS):
-        end = at + rows * _ROW_BYTES
-        torch.sum(data[at:end].view(torch.int64).view(rows, _COLUMNS), 0, out=sums)
+    at, crc = 0, 0
+    while rows := min((count - at) // _COLUMNS, _PIECE_ROWS):
+        end = at + rows * _COLUMNS
+        torch.sum(words[at:end].view(rows, _COLUMNS), 0, out=sums)
         crc = zlib.crc32(_content(sums), crc)
         at = end
-    return zlib.crc32(_content(data[at:]), crc)
+    return zlib.crc32(_content(data[at * _WORD_BYTES :]), crc)
 
 
 def _content(tensor: torch.Tensor) -> bytes:
