@@ -94,6 +94,8 @@ class Machine:
     def free(self, i: int, tensor: torch.Tensor) -> None:
         """A tensor leaves RAM, once a page-out of it has ended."""
         nbytes = self._bytes.pop(i)
+        if self._going.get(i, (None, 0))[1]:  # bytes of an earlier stay in RAM
+            self.settle(i)
         if i in self._going:
             transfer, _ = self._going[i]
             if i in self.homes:  # its storage is about to be emptied

@@ -1,0 +1,42 @@
+"""The count of live bytes of a running step."""
+
+import time
+
+import torch
+
+import poet
+from poet.graph import Graph, Op, Tensor
+from poet.runtime.machine import Machine
+from poet.runtime.queued import Order
+
+
+class SlowStore(poet.MemoryStore):
+    def _move(self, order: Order) -> None:
+        time.sleep(0.1)
+        super()._move(order)
+
+
+def test_bytes_that_wait_for_a_page_out_are_given_back_once() -> None:
+    # Out, freed while still on its way, in again, freed again: nothing is left.
+    x = torch.arange(100.0)
+    store = SlowStore()
+    store.reserve({0: 400})
+    tensors = (
+        Tensor(name="x", nbytes=400, role="input", shape=(100,), dtype="float32"),
+        Tensor(name="y", nbytes=400),
+    )
+    graph = Graph(name="one", tensors=tensors, ops=(Op(name="f", inputs=(0,), outputs=(1,)),))
+    machine = Machine(
+        graph, store, 1000, {}, {0: 0}, wait=False, early=True, device=x.device
+    )  # fmt: skip
+    machine.start({0: x})
+    machine.page_out(0, x)
+    machine.free(0, x)
+    assert machine.live_bytes == 400  # its page-out is under way
+    machine.page_in(0)
+    again = machine.arrive(0)
+    assert torch.equal(again, x)
+    machine.free(0, again)
+    assert machine.live_bytes == 0
+    machine.finish()
+    store.close()
