@@ -10,22 +10,20 @@ and optimizer state live in the store between steps and the model shows NaN; `un
 back until the next step.
 """
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import nn
 
 from poet.errors import PoetError
 from poet.quantities import amount_text, bytes_text, parse_bytes
-from poet.runtime.checkpoints import read_checkpoint, write_checkpoint
 from poet.runtime.executor import Executor
 from poet.runtime.file_store import CHUNK_BYTES, FileStore
 from poet.runtime.machine import Machine
 from poet.runtime.page_file import BLOCK_BYTES
+from poet.runtime.state import State
 from poet.runtime.stores import Store
 from poet.schedule import Compute, PageIn, PageOut, Plan
 from poet.tracer.program import Program, Result
@@ -43,7 +41,7 @@ class Planner(Protocol):
     ) -> Plan: ...
 
 
-class Trainer:
+class Trainer(State):
     """Trains a model under plans. Use `poet.Trainer`, which knows how to capture and to plan."""
 
     def __init__(
@@ -57,12 +55,14 @@ class Trainer:
         plan: Plan | None = None,
         params: Params = "auto",
         quiet: bool = False,
+        lap: Callable[[int], None] | None = None,
     ) -> None:
         if params not in ("auto", "resident", "paged"):
             raise PoetError(f"params is {params!r}; it must be auto, resident or paged")
         self._capture, self._planner = capture, planner
         self._params: Params = params
         self._quiet = quiet
+        self._lap = lap  # told when each instruction of a step has ended (`Executor`)
         asked = None if ram is None else parse_bytes(ram, "RAM budget")
         self._store = _opened(store, asked) if isinstance(store, str | Path) else store
         self._owns_store = isinstance(store, str | Path)
@@ -77,12 +77,11 @@ class Trainer:
         self._executors: dict[str, Executor] = {}
         self._laid_out: dict[int, int] = {}
         self.peak_bytes = 0
-        self.steps = 0
         self.last: Machine | None = None
         self.program = capture(example)
+        super().__init__(self.program, self._store)
         self.plan = self._planned(self.program) if plan is None else plan
         self._paged = any(place == "store" for place in self.plan.budget.start.values())
-        self._away = False
         self._executors[self._shape(example)] = self._executor(self.program, self.plan)
 
     # Steps
@@ -94,29 +93,30 @@ class Trainer:
     def run(self, batch: Any) -> Result:
         """The same, with the gradients where no optimizer uses them up."""
         executor = self.executor_for(batch)
-        if self._paged and not self._away:
-            self._page_away()
+        if self._paged and not self._lasting.away:
+            try:
+                self._lasting.leave()
+            except BaseException:  # a page that could not be written leaves all in RAM
+                self._broken = self._lasting.away
+                raise
         self.program.lend(executor.program)
         executor.program.steps_done = self.steps
         try:
             result, machine = executor.run(batch)
         except BaseException:
             self._broken = True
+            self._lasting.hide_empty()
             raise
+        if self._lasting.away:  # what the plan left in RAM is in the store, too
+            self._lasting.empty()
         self.last = machine
         self.steps = executor.program.steps_done
         self.peak_bytes = max(self.peak_bytes, machine.peak_bytes + self.store_buffer_bytes)
         return result
 
-    _broken = False
-
     def executor_for(self, batch: Any) -> Executor:
         """Who runs batches of this shape; a new shape is captured and planned first."""
-        if self._broken:
-            raise PoetError(
-                "a step of this trainer failed halfway, so its model is neither before nor after "
-                "that step: load a state dict into a new trainer"
-            )
+        self._check_whole()
         shape = self._shape(batch)
         if shape not in self._executors:
             with self.unpaged():
@@ -160,7 +160,8 @@ class Trainer:
         return plan
 
     def _executor(self, program: Program, plan: Plan) -> Executor:
-        executor = Executor(program, plan, self._store, _PAGES * (1 + len(self._executors)))
+        first_page = _PAGES * (1 + len(self._executors))
+        executor = Executor(program, plan, self._store, first_page, self._lap)
         pages = {**self._laid_out, **executor.pages}
         if self._store is not None and pages != self._laid_out:
             self._store.reserve(pages)
@@ -184,71 +185,9 @@ class Trainer:
             file=sys.stderr,
         )
 
-    # Parameters in the store
-
-    def _page_away(self) -> None:
-        """Move all that lasts into the store, and empty the model's storages."""
-        assert self._store is not None
-        self.program.set_aside()
-        for page, home in self._lasting():
-            self._store.write(page, home.untyped_storage()).wait()
-            home.untyped_storage().resize_(0)
-        self._away = True
-
-    def _lasting(self) -> list[tuple[int, torch.Tensor]]:
-        homes = self.program.homes()
-        return [(page, homes[i]) for page, i in enumerate(sorted(homes))]
-
-    @contextlib.contextmanager
-    def unpaged(self) -> Iterator[nn.Module]:
-        """The model with its parameters in RAM, to evaluate or save; it may pass the budget."""
-        if not self._away:
-            yield self.program.model
-            return
-        assert self._store is not None
-        for page, home in self._lasting():
-            home.untyped_storage().resize_(self._laid_out[page])
-            self._store.read(page, home.untyped_storage()).wait()
-        self.program.put_back()
+    def _lend(self) -> None:
         for executor in self._executors.values():
             self.program.lend(executor.program)
-        self._away = False
-        yield self.program.model
-
-    # State
-
-    def state_dict(self) -> dict[str, Any]:
-        """The model's state dict, the optimizer's state by parameter, and the steps made."""
-        with self.unpaged() as model:
-            return {
-                "model": {name: value.clone() for name, value in model.state_dict().items()},
-                "optimizer": {
-                    name: {kept: value.clone() for kept, value in held.items()}
-                    for name, held in self.program.state.items()
-                },
-                "steps": self.steps,
-            }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state dict of a trainer of the same model and optimizer."""
-        with self.unpaged() as model:
-            mine = {name: set(held) for name, held in self.program.state.items()}
-            theirs = {name: set(held) for name, held in state["optimizer"].items()}
-            if mine != theirs:
-                raise PoetError("the state dict is of another optimizer, or of another model")
-            model.load_state_dict(state["model"])
-            for name, held in self.program.state.items():
-                for kept, value in held.items():
-                    value.copy_(state["optimizer"][name][kept])
-            self.steps = state["steps"]
-
-    def save(self, path: str | Path) -> None:
-        """Write a checkpoint: all of `state_dict` in one file, whole or not at all."""
-        write_checkpoint(self.state_dict(), Path(path))
-
-    def load(self, path: str | Path) -> None:
-        """Go on from a checkpoint."""
-        self.load_state_dict(read_checkpoint(Path(path)))
 
     @property
     def is_paged(self) -> bool:
@@ -261,14 +200,20 @@ class Trainer:
         return 0 if self._store is None else self._store.read_bytes + self._store.written_bytes
 
     @property
-    def learning_rates(self) -> list[float]:
-        """One a parameter group; change them between steps as you like."""
-        return self.program.learning_rates
+    def removed_stale(self) -> tuple[Path, ...]:
+        """Page files of processes that had died, removed when this trainer's was made."""
+        return getattr(self._store, "removed_stale", ())
 
-    def close(self) -> None:
-        """Bring parameters back and remove the page file."""
-        with self.unpaged():
-            pass
+    def close(self, bring_back: bool = True) -> None:
+        """Bring parameters back into RAM, unless a step failed, and remove the page file."""
+        try:
+            if bring_back and not self._broken:
+                with self.unpaged():
+                    pass
+        finally:
+            self._close_store()
+
+    def _close_store(self) -> None:
         if self._store is not None and self._owns_store:
             self._store.close()
         self._executors.clear()
