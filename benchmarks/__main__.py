@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import capture, peaks, planner, referee, stores, training
+from benchmarks import capture, kills, peaks, planner, predict, referee, stores, training
 
 REGISTRY: dict[str, Callable[[], None]] = {
     "referee": referee.main,
@@ -12,6 +12,8 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **training.BENCHMARKS,
     "stores": stores.main,
     "train-peak": peaks.main,
+    **kills.BENCHMARKS,
+    **predict.BENCHMARKS,
 }
 
 

@@ -16,11 +16,13 @@ from poet.graph import Call, Graph, InPlace, Op, Tensor, Value
 from poet.instances import Instance, read_instance
 from poet.optimizers import SGD, Adam, AdamW
 from poet.planning import plan
+from poet.profiles import Profile
 from poet.referee import check
 from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
 from poet.verdict import Report, Violation
 
 if TYPE_CHECKING:
+    from poet.profiling.measuring import profile
     from poet.runtime.file_store import FileStore
     from poet.runtime.memory_store import MemoryStore
     from poet.training import Trainer, wrap
@@ -48,6 +50,7 @@ __all__ = [
     "Plan",
     "PoetError",
     "PoetWarning",
+    "Profile",
     "Report",
     "Run",
     "Schedule",
@@ -63,6 +66,7 @@ __all__ = [
     "find_device",
     "places",
     "plan",
+    "profile",
     "read_instance",
     "read_json",
     "wrap",
@@ -74,6 +78,7 @@ _NEEDING_TORCH = {
     "FileStore": "poet.runtime.file_store",
     "MemoryStore": "poet.runtime.memory_store",
     "Trainer": "poet.training",
+    "profile": "poet.profiling.measuring",
     "wrap": "poet.training",
 }
 

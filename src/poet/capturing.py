@@ -136,9 +136,15 @@ def capture_named(
     fuse_updates: bool = False,
     cache: bool = True,
     seed: int = 0,
+    on: str = "cpu",
 ) -> "Program":
-    """The same for a zoo name with options, or `file.py:function` that makes the first three."""
+    """The same for a zoo name with options, or `file.py:function` that makes the first three.
+
+    With `on="cuda"` the model and its example go to the GPU first.
+    """
     model, example, loss = made_by_name(text, seed)
+    if on != "cpu":
+        model, example = _moved(model, example, on)
     return capture(
         model,
         example,
@@ -149,6 +155,17 @@ def capture_named(
         name=text,
         cache=cache,
     )
+
+
+def _moved(model: Any, example: Any, on: str) -> tuple[Any, Any]:
+    torch = _torch()
+    if on.startswith("cuda") and not torch.cuda.is_available():
+        raise PoetError("torch finds no GPU here: it was built without CUDA, or there is none")
+
+    def moved(leaf: Any) -> Any:
+        return leaf.to(on) if isinstance(leaf, torch.Tensor) else leaf
+
+    return model.to(on), torch.utils._pytree.tree_map(moved, example)
 
 
 def made_by_name(text: str, seed: int = 0) -> tuple[Any, Any, Any]:

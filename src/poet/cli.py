@@ -21,13 +21,14 @@ import typer
 import poet
 from poet.baselines import METHODS
 from poet.cli_models import CacheFlag, JsonFlag, models
+from poet.cli_profile import profile
 from poet.cli_train import train
 from poet.devices import device_names, find_device
 from poet.errors import PoetError
 from poet.files import check_writable, read_json, write_json
 from poet.graph import Graph, printable
 from poet.instances import Instance
-from poet.problems import read_problem
+from poet.problems import read_costs, read_problem
 from poet.quantities import amount_text, bytes_text
 from poet.referee import check
 from poet.schedule import OPTIMAL_GAP, Plan, Progress, Status, summary
@@ -153,6 +154,7 @@ def devices(
 
 
 app.command()(models)
+app.command()(profile)
 
 
 @app.command()
@@ -174,7 +176,8 @@ def plan(
         str | None, typer.Option(help="20s, or 1.5x the unconstrained step. Default: none.")
     ] = None,
     costs: Annotated[
-        Path | None, typer.Option(help="Costs of a graph (.json); an instance has its own.")
+        Path | None,
+        typer.Option(help="Measured costs (poet profile), or costs of a graph (.json)."),
     ] = None,
     transfers: Annotated[
         Literal["serial", "overlap", "free"] | None,
@@ -244,7 +247,7 @@ def plan(
             device,
             ram,
             deadline,
-            costs=read_json(costs, poet.Costs) if costs else None,
+            costs=read_costs(costs) if costs else None,
             transfers=transfers,
             params=params,
             paging=not no_paging,

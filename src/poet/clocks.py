@@ -85,9 +85,19 @@ class TimelineClock:
     consumes, and, if it streams, for its slots and channels, which it holds until it ends. Bytes
     count from the start of a page-in; after a free they count until the tensor's transfers are
     done.
+
+    Compute keeps the share `compute_speed` of its speed while a transfer runs beside it. Transfers
+    are taken to run beside compute throughout, at the share `transfer_speed` of theirs.
     """
 
-    def __init__(self, resident: int, duplex: bool) -> None:
+    def __init__(
+        self,
+        resident: int,
+        duplex: bool,
+        compute_speed: float = 1.0,
+        transfer_speed: float = 1.0,
+    ) -> None:
+        self.compute_speed, self.transfer_speed = compute_speed, transfer_speed
         self.issue_seconds = 0.0  # when the last compute issued so far ends
         self.channel_free = {"in": 0.0, "out": 0.0}
         self.duplex = duplex
@@ -126,7 +136,7 @@ class TimelineClock:
         waits += [self.channel_free[way] for way in used]
         start = max(waits)
         streaming = max(busy.values()) if self.duplex else sum(busy.values())
-        end = start + max(run.seconds, streaming)
+        end = start + max(self._slowed(start, run.seconds), streaming)
         for way in used:
             self._hold_channel(way, end)
         for i in consumed:
@@ -135,6 +145,15 @@ class TimelineClock:
         self._change(end, at, -transient - leaves, first=end > start, after=True)
         self.issue_seconds = end
         self.makespan = max(self.makespan, end)
+
+    def _slowed(self, start: float, seconds: float) -> float:
+        """How long compute takes from `start` on, beside the transfers that are under way then.
+
+        Those follow one another without a gap: what is issued later waits for this compute.
+        """
+        busy = max(*self.channel_free.values(), start) - start
+        share = self.compute_speed
+        return min(seconds / share, seconds + (1 - share) * busy) if busy else seconds
 
     def page_out(self, at: int, i: int, slot: int, seconds: float) -> None:
         start = max(
@@ -174,7 +193,7 @@ class TimelineClock:
         return next((moment for moment in self.moments if moment.ram_bytes > limit), None)
 
     def _transfer(self, way: str, slot: int, start: float, seconds: float) -> float:
-        end = start + seconds
+        end = start + seconds / self.transfer_speed
         self._hold_channel(way, end)
         self.slot_free[slot] = end
         self.makespan = max(self.makespan, end)

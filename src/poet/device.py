@@ -15,6 +15,8 @@ from poet.graph import MAX_BYTES, Graph, check_range
 
 MAX_AMOUNT = 1e18
 """The most seconds or joules of one thing: far beyond any board, and sums of them stay finite."""
+LEAST_SPEED = 0.01
+"""The least share of its speed that compute or a transfer can keep beside the other."""
 PLAIN = "plain"
 """The variant every op has: all inputs and outputs in RAM."""
 
@@ -31,6 +33,9 @@ class Device(
 
     `energy_flops_per_second` is the rate at which compute energy is charged where that differs from
     the rate at which time is (the released POET code does so for one board).
+    `class_flops_per_second` are rates of classes of work (`poet.costs.classes`) that differ from
+    the one rate. `compute_speed_beside` and `transfer_speed_beside` are the shares of their speeds
+    that compute and transfers keep while both run; all of it where not given.
     """
 
     name: str = ""
@@ -43,6 +48,9 @@ class Device(
     energy_flops_per_second: float | None = None
     memory_bytes_per_second: float | None = None
     op_overhead_seconds: float | None = None
+    class_flops_per_second: dict[str, float] = {}
+    compute_speed_beside: float | None = None
+    transfer_speed_beside: float | None = None
     page_in_latency_seconds: float
     page_in_bytes_per_second: float
     page_in_watts: float
@@ -62,6 +70,11 @@ class Device(
             check_range(field, value, MAX_BYTES if field.endswith("_bytes") else inf)
             if value == 0 and (field.endswith("_per_second") or field == "ram_bytes"):
                 raise ValueError(f"{field} is 0; it must be more than 0")
+        for name, rate in self.class_flops_per_second.items():
+            if not 0 < rate < inf:
+                raise ValueError(f"class_flops_per_second of {name!r} is {rate}; it must be > 0")
+        for field in ("compute_speed_beside", "transfer_speed_beside"):
+            _check_speed(field, getattr(self, field))
         if self.reserved_bytes >= self.ram_bytes:
             raise ValueError(
                 f"reserved_bytes is {self.reserved_bytes}, which leaves nothing of ram_bytes "
@@ -75,7 +88,7 @@ class Device(
     def figures(self) -> dict[str, float]:
         """The numbers that describe the board, by field name; those not given are left out."""
         values = msgspec.structs.asdict(self)
-        words = ("name", "title", "sources", "estimates")
+        words = ("name", "title", "sources", "estimates", "class_flops_per_second")
         return {f: v for f, v in values.items() if f not in words and v is not None}
 
     @property
@@ -152,7 +165,11 @@ class Costs(
     tag_field="format",
     tag="poet-costs/1",
 ):
-    """Prices of one graph on one device: each op's variants, each tensor's transfers."""
+    """Prices of one graph on one device: each op's variants, each tensor's transfers.
+
+    Seconds are those of an op or a transfer alone. Where both run at once, each keeps the share of
+    its speed that `compute_speed_beside` and `transfer_speed_beside` say.
+    """
 
     graph: str
     """The fingerprint of the graph these costs belong to."""
@@ -162,9 +179,13 @@ class Costs(
     tensors: tuple[Transfer, ...]
     idle_watts: float = 0.0
     duplex: bool = False
+    compute_speed_beside: float = 1.0
+    transfer_speed_beside: float = 1.0
 
     def __post_init__(self) -> None:
         check_range("idle_watts", self.idle_watts, MAX_AMOUNT)
+        for field in ("compute_speed_beside", "transfer_speed_beside"):
+            _check_speed(field, getattr(self, field))
         for k, variants in enumerate(self.ops):
             if PLAIN not in variants:
                 raise ValueError(f"op {k} has no {PLAIN!r} variant, only {sorted(variants)}")
@@ -207,6 +228,11 @@ class Costs(
                             f"variant {name!r} of {graph.op_text(k)} {side} tensor "
                             f"{stream.tensor} as a stream, but the op does not"
                         )
+
+
+def _check_speed(field: str, share: float | None) -> None:
+    if share is not None and not LEAST_SPEED <= share <= 1:
+        raise ValueError(f"{field} is {share}; it must be from {LEAST_SPEED} to 1")
 
 
 def _check_amounts(value: Stream | Run | Transfer) -> None:

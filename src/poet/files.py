@@ -18,6 +18,7 @@ import msgspec
 from poet.device import Costs, Device
 from poet.errors import PoetError
 from poet.graph import Graph, printable
+from poet.profiles import Profile
 from poet.schedule import Plan
 
 MAX_FILE_BYTES = 256 * 2**20
@@ -28,6 +29,7 @@ _FORMATS: dict[str, type[Any]] = {
     "poet-graph/1": Graph,
     "poet-costs/1": Costs,
     "poet-device/1": Device,
+    "poet-profile/1": Profile,
 }
 
 

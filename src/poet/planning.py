@@ -21,6 +21,7 @@ from poet.graph import MAX_BYTES, Graph, printable
 from poet.instances import Instance
 from poet.planner.floor import Floor, least_joules, least_seconds, memory_floor
 from poet.problems import graph_and_costs, read_problem
+from poet.profiles import Profile
 from poet.quantities import parse_bytes, parse_deadline
 from poet.referee import check
 from poet.schedule import (
@@ -53,9 +54,10 @@ def plan(
     ram: str | int | None = None,
     deadline: str | float | None = None,
     *,
-    costs: Costs | None = None,
+    costs: Costs | Profile | None = None,
     transfers: Transfers | None = None,
     params: Literal["resident", "paged"] = "resident",
+    keep_inputs: bool = False,
     paging: bool = True,
     recompute: bool = True,
     minimize: Goal = "joules",
@@ -78,8 +80,9 @@ def plan(
     `ram` is bytes or a size such as `"256 KiB"`, by default what the board has left for tensors;
     without a board there is no limit. `deadline` is `"20s"`, a number of seconds, or `"1.5x"` the
     keep-all step. `ram="min"` asks for the smallest RAM that a schedule was found for, and then for
-    the least energy there. `method` asks one schedule maker alone. `work_limit` counts work instead
-    of seconds, so that an answer repeats for a `seed`.
+    the least energy there. With `keep_inputs` the batch is in RAM at the end, too. `method` asks
+    one schedule maker alone. `work_limit` counts work instead of seconds, so that an answer repeats
+    for a `seed`.
 
     A problem without a schedule gives a Plan too: its `status` is `infeasible` (proven) or
     `unknown` and its `reason` says why.
@@ -96,8 +99,11 @@ def plan(
         if value not in kinds:
             raise PoetError(f"{what} is {value!r}; it must be one of {', '.join(map(str, kinds))}")
     board = find_device(device) if isinstance(device, str) else device
+    if isinstance(costs, Profile):
+        board = board or costs.device
+        costs = costs.costs
     graph, costs = graph_and_costs(problem, costs, board)
-    start, end = places(graph, params)
+    start, end = places(graph, params, keep_inputs)
     budget = Budget(
         ram_bytes=_ram_bytes(None if ram == "min" else ram, board),
         store_bytes=board.store_bytes if board else None,
@@ -133,22 +139,28 @@ def _overlap_or_serial(
     method: str | None,
     minimize: Goal,
 ) -> Plan:
-    """Transfers beside compute where that fits; else compute waits for them.
+    """Transfers beside compute where that fits and is better; else compute waits for them.
 
     Nobody asked for the one or the other. Beside compute, a page-out holds its bytes while the next
-    ops run, and a store that is slow against the compute never lets go of them in time.
+    ops run, and a store that is slow against the compute never lets go of them in time; and where
+    the two slow each other down, taking turns may be faster.
     """
     started = time.monotonic()
     half = msgspec.structs.replace(effort, time_limit_seconds=effort.time_limit_seconds / 2)
     roomy = budget.ram_bytes is None or budget.ram_bytes >= _keep_all_bytes(graph, costs, budget)
     beside = solve(graph, costs, budget, effort if roomy else half, method, minimize)
-    if beside.status != "unknown":
+    slowed = (
+        minimize == "seconds" and min(costs.compute_speed_beside, costs.transfer_speed_beside) < 1
+    )
+    if beside.status != "unknown" and (roomy or not slowed):
         return beside
     left = effort.time_limit_seconds - (time.monotonic() - started)
     rest = msgspec.structs.replace(effort, time_limit_seconds=max(left, 0.0))
     serial = msgspec.structs.replace(budget, transfers="serial")
     plan = solve(graph, costs, serial, rest, method, minimize)
-    if plan.status not in ("optimal", "feasible"):
+    if beside.seconds is not None and (plan.seconds is None or beside.seconds <= plan.seconds):
+        return beside
+    if beside.seconds is not None or plan.status not in ("optimal", "feasible"):
         return plan
     why = "no schedule was found with transfers beside compute in this RAM: compute waits for them"
     return msgspec.structs.replace(plan, reason=why)

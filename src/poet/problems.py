@@ -1,5 +1,6 @@
 """Problems: what a person names, a file or a model, becomes a graph with its costs."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poet.capturing import Granularity, graph_named
@@ -10,6 +11,7 @@ from poet.files import decode_json, format_of, read_bytes
 from poet.graph import Graph
 from poet.instances import Instance, decode_instance
 from poet.optimizers import parse_optimizer
+from poet.profiles import Profile
 
 if TYPE_CHECKING:
     from poet.tracer.program import Program
@@ -33,6 +35,13 @@ def read_problem(
     if format_of(data, path) is None:
         return decode_instance(data, path)
     return decode_json(data, Graph, path)
+
+
+def read_costs(path: str | Path) -> Costs | Profile:
+    """Costs, or a profile, from a .json file."""
+    data = read_bytes(path)
+    profiled = format_of(data, path) == "poet-profile/1"
+    return decode_json(data, Profile, path) if profiled else decode_json(data, Costs, path)
 
 
 def graph_and_costs(

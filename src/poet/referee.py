@@ -62,7 +62,12 @@ class _Replay:
         resident = sum(self.nbytes[i] for i in self.in_ram)
         self.clock: ListClock | TimelineClock
         if self.budget.transfers == "overlap":
-            self.clock = TimelineClock(resident, self.costs.duplex)
+            self.clock = TimelineClock(
+                resident,
+                self.costs.duplex,
+                self.costs.compute_speed_beside,
+                self.costs.transfer_speed_beside,
+            )
         else:
             self.clock = ListClock(resident, transfers_count=self.budget.transfers == "serial")
 

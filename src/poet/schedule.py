@@ -296,13 +296,13 @@ def _schedule_text(plan: Plan) -> str:
 
 
 def places(
-    graph: Graph, params: Literal["resident", "paged"] = "resident"
+    graph: Graph, params: Literal["resident", "paged"] = "resident", keep_inputs: bool = False
 ) -> tuple[dict[int, Start], dict[int, End]]:
     """Where tensors start and must end, by role: the usual `start` and `end` of a Budget.
 
     Parameters, buffers and optimizer state start in RAM (`resident`) or in the store (`paged`), and
-    they, or what they become, end there. Inputs start in RAM and are not wanted after. Outputs end
-    in RAM.
+    they, or what they become, end there. Inputs start in RAM and are not wanted after, unless
+    `keep_inputs` says that somebody holds them there. Outputs end in RAM.
     """
     home: Literal["ram", "store"] = "ram" if params == "resident" else "store"
     heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
@@ -313,6 +313,8 @@ def places(
         start[i] = home if lasting else "ram"
         if lasting:
             end[heir.get(i, i)] = home
+        elif keep_inputs and graph.tensors[i].role == "input":
+            end[i] = "ram"
     for i, tensor in enumerate(graph.tensors):
         if tensor.role == "output":
             end.setdefault(i, "ram")

@@ -1,6 +1,6 @@
 """Training: `poet.Trainer` and `poet.wrap`, the runtime joined to capture and planner."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +15,13 @@ from poet.devices import find_device
 from poet.errors import PoetError
 from poet.optimizers import Optimizer
 from poet.planning import plan as make_plan
+from poet.problems import read_costs
+from poet.profiles import Profile
 from poet.runtime.stores import Store
 from poet.runtime.trainer import Params
 from poet.runtime.trainer import Trainer as _Trainer
 from poet.runtime.wrapped import Wrapped
-from poet.schedule import PageOut, Plan
+from poet.schedule import Goal, PageOut, Plan, Transfers
 from poet.tracer.program import Program
 
 
@@ -28,9 +30,11 @@ class Trainer(_Trainer):
 
     `step(*inputs, target)` (or keyword arguments, for a dict example) captures and plans each batch
     shape when it comes first, runs it by the plan, and gives the loss. `ram` is bytes or a size
-    such as `"2 GiB"`, by default without limit; `store` is a folder for pages; `device` names the
-    board whose rates the plan's costs follow. `params` says where parameters and optimizer state
-    live between steps: `resident` in RAM, `paged` in the store, `auto` in RAM if that fits.
+    such as `"2 GiB"`, by default without limit; `store` is a folder for pages. Plans follow the
+    rates of the board `device`, by default a laptop's, or better measured `costs` (a profile, or
+    its file); batches of other shapes than the profile's follow its machine's rates. `params` says
+    where parameters and optimizer state live between steps: `resident` in RAM, `paged` in the
+    store, `auto` in RAM if that fits.
     """
 
     def __init__(
@@ -42,8 +46,11 @@ class Trainer(_Trainer):
         *,
         ram: str | int | None = None,
         store: str | Path | Store | None = None,
-        device: str | Device = "laptop",
+        device: str | Device | None = None,
+        costs: Costs | Profile | str | Path | None = None,
         deadline: str | float | None = None,
+        minimize: Goal = "joules",
+        transfers: Transfers | None = None,
         plan: Plan | None = None,
         params: Params = "auto",
         time_limit: float = 20.0,
@@ -66,19 +73,43 @@ class Trainer(_Trainer):
         def planned(
             program: Program, ram_bytes: int | None, params: Literal["resident", "paged"]
         ) -> Plan:
+            measured = given if given is not None and _is_of(given, program) else None
+            if given is not None and measured is None and not hasattr(self, "plan"):
+                raise PoetError(
+                    f"the costs are of another graph than {program.graph.name}'s: of another "
+                    "model, batch shape, optimizer or granularity. Profile this one "
+                    "(poet profile MODEL --optimizer …)"
+                )
+            inputs = program.layout.inputs.values()
             return make_plan(
                 program,
-                device,
+                board,
                 ram_bytes if ram_bytes is not None else _ENDLESS,
                 deadline,
+                costs=_staying(program, board, measured, inputs),
+                transfers=transfers,
                 params=params,
+                keep_inputs=True,
                 paging=store is not None,
+                minimize=minimize,
                 time_limit=time_limit,
             )
 
+        given = read_costs(costs) if isinstance(costs, str | Path) else costs
+        board = device or (given.device if isinstance(given, Profile) else "laptop")
+        board = find_device(board) if isinstance(board, str) else board
+        self.board = board
+        self.costs_text = (
+            f"the rates of {board.title}" if given is None else f"costs measured on {board.title}"
+        )
         super().__init__(
             captured, planned, example, ram=ram, store=store, plan=plan, params=params, quiet=quiet
         )
+
+    @property
+    def mean_watts(self) -> float:
+        """What the plan takes on the average: where nothing counts, the best there is to know."""
+        return (self.plan.joules or 0.0) / self.plan.seconds if self.plan.seconds else 0.0
 
 
 def wrap(
@@ -106,12 +137,14 @@ def wrap(
     def planned(
         program: Program, ram_bytes: int | None, params: Literal["resident", "paged"]
     ) -> Plan:
+        staying = (*program.homes(), *program.layout.inputs.values())
         plan = make_plan(
             program,
             device,
             ram_bytes if ram_bytes is not None else _ENDLESS,
             deadline,
-            costs=_staying(program, device),
+            costs=_staying(program, device, None, staying),
+            keep_inputs=True,
             paging=store is not None,
             time_limit=time_limit,
         )
@@ -129,16 +162,33 @@ def wrap(
     return Wrapped(model, trainer)
 
 
-def _staying(program: Program, device: str | Device) -> Costs:
-    """The costs of a program, with a price on moving parameters and buffers that nobody pays."""
-    board = find_device(device) if isinstance(device, str) else device
-    costs = analytic(program.graph, board)
-    dear = Transfer(in_seconds=_DEAR, in_joules=_DEAR, out_seconds=_DEAR, out_joules=_DEAR)
-    homes = program.homes()
-    tensors = tuple(dear if i in homes else cost for i, cost in enumerate(costs.tensors))
-    return msgspec.structs.replace(costs, tensors=tensors)
+def _staying(
+    program: Program,
+    device: str | Device,
+    measured: Costs | Profile | None,
+    tensors: Iterable[int],
+) -> Costs:
+    """The costs of a program, with a price on moving these tensors that nobody pays.
+
+    Somebody else holds them in RAM during the step: the batch is the caller's, and in a loop of the
+    user's own the parameters are, too. To page them would free nothing.
+    """
+    if measured is None:
+        board = find_device(device) if isinstance(device, str) else device
+        costs = analytic(program.graph, board)
+    else:
+        costs = measured.costs if isinstance(measured, Profile) else measured
+    seconds, joules = _DEAR * costs.keep_all_seconds, _DEAR * costs.keep_all_joules
+    dear = Transfer(in_seconds=seconds, in_joules=joules, out_seconds=seconds, out_joules=joules)
+    held = frozenset(tensors)
+    prices = tuple(dear if i in held else price for i, price in enumerate(costs.tensors))
+    return msgspec.structs.replace(costs, tensors=prices)
 
 
-_DEAR = 1e6
+def _is_of(costs: Costs | Profile, program: Program) -> bool:
+    return (costs.costs if isinstance(costs, Profile) else costs).graph == program.fingerprint
+
+
+_DEAR = 100.0
 _ENDLESS = 2**50
 """More RAM than anybody has: a plan without limit."""

@@ -100,6 +100,24 @@ def simple_replay(plan: Plan) -> Result:
         for each in ["in", "out"] if not costs.duplex else [way]:
             link_busy[each] = end
 
+    moves: list[tuple[float, float]] = []
+
+    def moved(since: float, seconds: float) -> float:
+        moves.append((since, since + seconds / costs.transfer_speed_beside))
+        return moves[-1][1]
+
+    def beside(since: float, seconds: float) -> float:
+        """How long compute takes, stretch by stretch between the ends of transfers."""
+        now, left = since, seconds
+        while True:
+            slow = any(a <= now < b for a, b in moves)
+            speed = costs.compute_speed_beside if slow else 1.0
+            later = [x for pair in moves for x in pair if x > now]
+            if not later or left / speed <= min(later) - now:
+                return now + left / speed - since
+            left -= (min(later) - now) * speed
+            now = min(later)
+
     for i, place in budget.start.items():
         if place != "store":
             ram[i] = hold(size[i], START, None)
@@ -147,7 +165,7 @@ def simple_replay(plan: Plan) -> Result:
                     in_time = sum(s.seconds for s in run.reads)
                     out_time = sum(s.seconds for s in run.writes)
                     moving = max(in_time, out_time) if costs.duplex else in_time + out_time
-                    clock = t + max(run.seconds, moving)
+                    clock = t + max(beside(t, run.seconds), moving)
                     begin = (t, 3 * at)
                     end = (clock, -1) if clock > t else (clock, 3 * at + 1)
                     if reads:
@@ -199,7 +217,7 @@ def simple_replay(plan: Plan) -> Result:
                     t = max(clock, link_busy["out"], slot_busy.get(slot(i), 0.0))
                     if i in coming:
                         t = max(t, coming[i][1])
-                    leaving[i] = slot_busy[slot(i)] = t + price.out_seconds
+                    leaving[i] = slot_busy[slot(i)] = moved(t, price.out_seconds)
                     use_link("out", leaving[i])
                     makespan = max(makespan, leaving[i])
                 elif serial:
@@ -213,7 +231,7 @@ def simple_replay(plan: Plan) -> Result:
                 begin = here
                 if overlap:
                     t = max(clock, link_busy["in"], slot_busy.get(slot(i), 0.0))
-                    coming[i] = (t, t + price.in_seconds)
+                    coming[i] = (t, moved(t, price.in_seconds))
                     slot_busy[slot(i)] = coming[i][1]
                     use_link("in", coming[i][1])
                     makespan = max(makespan, coming[i][1])

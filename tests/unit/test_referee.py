@@ -82,6 +82,8 @@ def chain(
         tensors=(Transfer(in_seconds=4.0, in_joules=2.0, out_seconds=4.0, out_joules=2.0),)
         * len(sizes),
         idle_watts=limits.pop("idle_watts", 0.0),
+        compute_speed_beside=limits.pop("compute_speed_beside", 1.0),
+        transfer_speed_beside=limits.pop("transfer_speed_beside", 1.0),
     )
     return check(draft(graph, costs, Budget(transfers=transfers, **limits), schedule))
 
@@ -127,6 +129,15 @@ def test_overlap_hides_a_page_out_and_counts_its_bytes_until_it_ends() -> None:
     assert [(m.seconds, m.ram_bytes) for m in report.timeline][-1] == (30.0, 20)
     serial = chain((100, 10, 10), "serial", schedule)
     assert serial.peak_bytes == 110
+
+
+def test_overlap_compute_and_transfers_slow_each_other_down() -> None:
+    schedule: Schedule = (Compute(0), Compute(1), PageOut(0), Free(0), Compute(2))
+    speeds = {"compute_speed_beside": 0.75, "transfer_speed_beside": 0.5}
+    report = chain((100, 10, 10), "overlap", schedule, **speeds)
+    # the page-out takes 8 s from 20 on, in which op2 does 6 s of its 10: it ends at 32
+    assert report.seconds == 32.0
+    assert chain((100, 10, 10), "serial", schedule, **speeds).seconds == 34.0
 
 
 def test_overlap_counts_a_page_in_of_no_time_that_is_freed_before_it_starts() -> None:

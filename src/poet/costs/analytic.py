@@ -5,9 +5,12 @@ a fixed time to start it; views take nothing. Joules are compute watts over that
 arithmetic at the device's energy rate where it has one of its own. Transfers have the device's
 latency, bandwidth and watts.
 
+The FLOP rate is that of the call's class of work (`classes`) where the device has one, and else the
+one rate of the device, for every element type.
+
 A device without a memory rate is priced by FLOPs alone. Calls that only move data would be free
 there; they are charged as if each 8 bytes were a FLOP, so that copying a float32 element costs what
-one addition to it does. The FLOP rate is the one rate of the device, for every element type.
+one addition to it does.
 
 Nothing is measured here, and no kernel's own inefficiency is known: a measured profile knows both.
 """
@@ -17,6 +20,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from poet.costs.classes import class_of
 from poet.costs.flops import call_flops, is_known
 from poet.costs.sizes import SizedCall, sized_calls
 from poet.costs.traffic import call_bytes
@@ -53,6 +57,8 @@ def analytic(graph: Graph, device: Device) -> Costs:
             tensors=tuple(_transfer(tensor.nbytes, device) for tensor in graph.tensors),
             idle_watts=device.idle_watts,
             duplex=device.duplex,
+            compute_speed_beside=device.compute_speed_beside or 1.0,
+            transfer_speed_beside=device.transfer_speed_beside or 1.0,
         )
     except ValueError as error:
         raise PoetError(f"{device.title} has figures POET cannot use: {error}") from error
@@ -91,23 +97,36 @@ def _calls(graph: Graph, k: int) -> Iterator[SizedCall]:
     return sized_calls(graph, k)
 
 
+def main_kind(graph: Graph, k: int, device: Device) -> str:
+    """The kind of the call that op k spends most of its time in, by the device's rates."""
+    calls = [call for call in _calls(graph, k) if not call.is_view]
+    most = max(calls, key=lambda call: _seconds(call, device)[0], default=None)
+    return graph.ops[k].calls[0].kind if most is None else most.family
+
+
+def _seconds(call: SizedCall, device: Device) -> tuple[float, float]:
+    """How long a call takes, and for how long energy is charged."""
+    flops: float = call_flops(call)
+    nbytes = call_bytes(call)
+    if device.memory_bytes_per_second:
+        moving = nbytes / device.memory_bytes_per_second
+    else:
+        moving = 0.0
+        flops = flops or nbytes / COPIED_BYTES_PER_FLOP
+    overhead = device.op_overhead_seconds or 0.0
+    rate = device.class_flops_per_second.get(class_of(call), device.flops_per_second)
+    energy_rate = device.energy_flops_per_second or rate
+    return max(flops / rate, moving) + overhead, max(flops / energy_rate, moving) + overhead
+
+
 def _run(graph: Graph, k: int, device: Device) -> Run:
-    energy_rate = device.energy_flops_per_second or device.flops_per_second
     seconds = energy_seconds = 0.0
     try:
         for call in _calls(graph, k):
-            if call.is_view:
-                continue
-            flops: float = call_flops(call)
-            nbytes = call_bytes(call)
-            if device.memory_bytes_per_second:
-                moving = nbytes / device.memory_bytes_per_second
-            else:
-                moving = 0.0
-                flops = flops or nbytes / COPIED_BYTES_PER_FLOP
-            overhead = device.op_overhead_seconds or 0.0
-            seconds += max(flops / device.flops_per_second, moving) + overhead
-            energy_seconds += max(flops / energy_rate, moving) + overhead
+            if not call.is_view:
+                taken, charged = _seconds(call, device)
+                seconds += taken
+                energy_seconds += charged
         return Run(
             seconds=seconds,
             joules=energy_seconds * device.compute_watts,

@@ -200,9 +200,9 @@ def _adam(decay: int) -> Formula:
     return formula
 
 
-_CONVOLUTIONS = "convolution _convolution convolution_overrideable conv1d conv2d conv3d"
-_TRANSPOSED = "conv_transpose1d conv_transpose2d conv_transpose3d"
-_ATTENTIONS = """
+CONVOLUTIONS = "convolution _convolution convolution_overrideable conv1d conv2d conv3d"
+TRANSPOSED = "conv_transpose1d conv_transpose2d conv_transpose3d"
+ATTENTIONS = """
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention
     _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
     _scaled_dot_product_fused_attention_overrideable
@@ -223,12 +223,12 @@ FORMULAS: dict[str, Formula] = {
     "aten.linear_backward": _linear_backward,
     "aten.mkldnn_rnn_layer": _rnn_layer(1, "weight0", "weight1"),
     "aten.mkldnn_rnn_layer_backward": _rnn_layer(2, "weight1", "weight2"),
-    **{f"aten.{name}": _convolution for name in _CONVOLUTIONS.split()},
-    **{f"aten.{name}": _transposed_convolution for name in _TRANSPOSED.split()},
+    **{f"aten.{name}": _convolution for name in CONVOLUTIONS.split()},
+    **{f"aten.{name}": _transposed_convolution for name in TRANSPOSED.split()},
     "aten.convolution_backward": _convolution_backward,
-    **{f"aten.{name}": _attention for name in _ATTENTIONS.split()},
+    **{f"aten.{name}": _attention for name in ATTENTIONS.split()},
     "aten.scaled_dot_product_attention": _attention,
-    **{f"aten.{name}_backward": _attention_backward for name in _ATTENTIONS.split()},
+    **{f"aten.{name}_backward": _attention_backward for name in ATTENTIONS.split()},
     "aten.max_pool2d_with_indices": _pool(2, result=True),
     "aten.max_pool3d_with_indices": _pool(3, result=True),
     "aten.max_pool2d": _pool(2, result=True),

@@ -21,11 +21,18 @@ Quick = Callable[[Budget], Schedule | None]
 
 
 def seconds_as_joules(costs: Costs, budget: Budget) -> Costs:
-    """Costs whose joules are the seconds that count under the budget's transfers."""
+    """Costs whose joules are the seconds that count under the budget's transfers.
+
+    Beside compute a transfer takes at least the speed that compute loses to it, for as long as it
+    lasts: however the two are laid out, the step is that much longer.
+    """
     counts = 1.0 if budget.transfers == "serial" else 0.0
+    streamed = counts
+    if budget.transfers == "overlap" and not costs.duplex:
+        counts = (1 - costs.compute_speed_beside) / costs.transfer_speed_beside
 
     def moved(stream: Stream) -> Stream:
-        return msgspec.structs.replace(stream, joules=counts * stream.seconds)
+        return msgspec.structs.replace(stream, joules=streamed * stream.seconds)
 
     def timed(run: Run) -> Run:
         return msgspec.structs.replace(

@@ -6,7 +6,7 @@ filled again by a page-in, so that no other copy exists.
 """
 
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import msgspec
@@ -27,11 +27,17 @@ class Executor:
     """Runs one plan of one program.
 
     Its pages are numbered from `first_page`, but for those of parameters, buffers and state, which
-    are numbered in order from 0: plans of one model for several batch shapes share them.
+    are numbered in order from 0: plans of one model for several batch shapes share them. `lap` is
+    told when an instruction has ended, with the frees that follow it, by its place in the schedule.
     """
 
     def __init__(
-        self, program: Program, plan: Plan, store: Store | None = None, first_page: int = 0
+        self,
+        program: Program,
+        plan: Plan,
+        store: Store | None = None,
+        first_page: int = 0,
+        lap: Callable[[int], None] | None = None,
     ) -> None:
         program.check_plan(plan)
         if not plan.schedule:
@@ -56,8 +62,10 @@ class Executor:
         wanted = (*layout.outputs, *layout.gradients.values(), *self._heirs)
         handed_out = (*layout.outputs, *self._heirs) if layout.tangents else ()
         self.tape = tape_of(
-            graph, plan.schedule, plan.budget, workspace, tuple(dict.fromkeys(wanted)), handed_out
-        )
+            graph, plan.schedule, plan.budget, workspace, tuple(dict.fromkeys(wanted)), handed_out,
+            laps=lap is not None,
+        )  # fmt: skip
+        self._lap = lap
         at_once = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
         self._early = check(draft(graph, plan.costs, at_once, plan.schedule)).violation is None
         self._frees_inputs = any(
@@ -108,6 +116,8 @@ class Executor:
             early=self._early,
             device=program.model_device,
         )
+        if self._lap is not None:
+            machine.lap = self._lap
         given = {
             i: tensor for i, tensor in program.given(batch).items() if budget.start[i] != "store"
         }

@@ -10,7 +10,7 @@ its tensor is needed: real transfers are faster or slower than planned ones, and
 either way.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +26,9 @@ class OutOfBudget(PoetError):
 
 class Machine:
     """State of one step. `homes` are storages that the model owns: emptied, never dropped."""
+
+    lap: Callable[[int], None]
+    """Whom tapes with laps tell that an instruction has ended."""
 
     def __init__(
         self,

@@ -41,9 +41,14 @@ def tape_of(
     workspace: Mapping[int, int],
     wanted: tuple[int, ...],
     outputs: tuple[int, ...] = (),
+    laps: bool = False,
 ) -> Tape:
-    """The tape of a schedule. `wanted` are the tensors that it returns, where they are in RAM."""
-    return _Writer(graph, schedule, budget, workspace, wanted, outputs).tape()
+    """The tape of a schedule. `wanted` are the tensors that it returns, where they are in RAM.
+
+    With `laps` it tells the machine when each instruction has ended, with the frees that follow it:
+    `machine.lap(at)`, the instruction's place in the schedule.
+    """
+    return _Writer(graph, schedule, budget, workspace, wanted, outputs, laps).tape()
 
 
 class _Writer:
@@ -55,8 +60,10 @@ class _Writer:
         workspace: Mapping[int, int],
         wanted: tuple[int, ...],
         outputs: tuple[int, ...],
+        laps: bool,
     ) -> None:
         self.outputs = outputs
+        self.laps = laps
         self.graph, self.schedule, self.budget = graph, schedule, budget
         self.workspace, self.wanted = workspace, wanted
         self.lines: list[str] = []
@@ -76,7 +83,12 @@ class _Writer:
     def tape(self) -> Tape:
         for i in sorted(self.ram):
             self._line(f"t{i} = given.pop({i})")
-        for instruction in self.schedule:
+        begun: int | None = None
+        for at, instruction in enumerate(self.schedule):
+            if self.laps and not isinstance(instruction, Free):
+                if begun is not None:
+                    self._line(f"machine.lap({begun})")
+                begun = at
             match instruction:
                 case Compute(op=k):
                     self._compute(k)
@@ -92,6 +104,8 @@ class _Writer:
                     self._arrive(i)
                     self._line(f"machine.free({i}, t{i}); del t{i}")
                     self.ram.discard(i)
+        if begun is not None:
+            self._line(f"machine.lap({begun})")
         for i in self.wanted:
             if i in self.ram:
                 self._arrive(i)

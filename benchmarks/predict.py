@@ -1,0 +1,236 @@
+"""What was predicted beside what happened.
+
+`predict`: ResNet-18, MobileNetV2 and BERT-base with measured costs under three budgets. Limits: the
+predicted step within 10 % of the real one's median, the predicted peak within 1 % of what torch's
+allocator gave out. The peak is taken in a fresh process that the profiler watches from its start.
+
+`predict-zoo`: the keep-all step of the zoo, by measured costs and by this machine's rates alone,
+beside real steps; and the kinds of ops that rates get most wrong.
+
+`predict-plans`: plans made with measured costs against plans made by rates alone, at the same
+budgets and with the same workspaces; real steps of both in turn. Limit: no slower.
+
+Steps are medians; the spread beside them is the middle four fifths of the repeats.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import torch
+from rich.console import Console
+
+import poet
+from poet.costs.analytic import analytic
+from poet.device import PLAIN
+from poet.optimizers import parse_optimizer
+from poet.profiles import Timing
+from poet.profiling.scratch import allocator_peak
+from poet.reports.profile_tables import WRONG, judged
+from poet.reports.tables import print_table
+from poet.zoo import MODELS, Made, build
+
+JUDGED = ("resnet18?batch=8", "mobilenetv2?batch=8", "bert-base?batch=1")
+SHARES = (0.8, 0.6, 0.45)
+OPTIMIZER = "sgd?lr=0.001&momentum=0.9"
+ZOO = tuple(
+    {"bert-base": "bert-base?batch=1", "gpt2": "gpt2?batch=1"}.get(name, name) for name in MODELS
+)
+_STEPS = 9
+
+
+def budgets(models: tuple[str, ...] = JUDGED, shares: tuple[float, ...] = SHARES) -> None:
+    rows = []
+    for model in models:
+        made, profile = _profiled(model)
+        whole = _keep_all(made, profile)
+        for share in shares:
+            with tempfile.TemporaryDirectory(dir=".") as folder:
+                trainer = _trainer(made, int(share * whole), folder, profile)
+                took = _steps(trainer, made.example)
+                plan = trainer.plan
+                trainer.close()
+                seen = _peak_apart(model, plan, folder)
+            assert plan.seconds is not None
+            assert plan.peak_bytes is not None
+            rows.append([
+                model, f"{share:.0%}", plan.budget.transfers,
+                f"{plan.seconds:.3f}", f"{took.seconds:.3f}", f"{took.spread:.0%}",
+                f"{plan.seconds / took.seconds - 1:+.1%}",
+                f"{plan.peak_bytes / 1e6:.2f}", f"{seen / 1e6:.2f}",
+                f"{plan.peak_bytes / seen - 1:+.2%}",
+            ])  # fmt: skip
+            print(*rows[-1], file=sys.stderr)
+    print_table(
+        Console(),
+        [("model", "left"), ("RAM", "right"), ("transfers", "left"), ("predicted s", "right"),
+         ("real s", "right"), ("spread", "right"), ("off (10 %)", "right"),
+         ("predicted MB", "right"), ("real MB", "right"), ("off (1 %)", "right")],
+        rows,
+    )  # fmt: skip
+
+
+def zoo(models: tuple[str, ...] = ZOO) -> None:
+    rows, wrong = [], defaultdict(list)
+    for model in models:
+        made, profile = _profiled(model, seconds=8.0)
+        trainer = poet.Trainer(
+            made.model, made.loss, _optimizer(), made.example, costs=profile, quiet=True,
+            time_limit=1,
+        )  # fmt: skip
+        took = _steps(trainer, made.example).seconds
+        graph = trainer.program.graph
+        by_rates = analytic(graph, profile.device).keep_all_seconds
+        measured = profile.costs.keep_all_seconds
+        rows.append([
+            model, f"{took:.4f}", f"{measured:.4f}", f"{measured / took - 1:+.1%}",
+            f"{by_rates:.4f}", f"{by_rates / took:.2f}",
+        ])  # fmt: skip
+        print(*rows[-1], file=sys.stderr)
+        for each in judged(graph, profile.costs, profile.device):
+            wrong[each.kind].append(each)
+    print_table(
+        Console(),
+        [("model", "left"), ("real s", "right"), ("measured costs s", "right"), ("off", "right"),
+         ("by rates s", "right"), ("÷ real", "right")],
+        rows,
+    )  # fmt: skip
+    kinds = []
+    for kind, found in wrong.items():
+        real = sum(each.seconds for each in found)
+        ratio = sum(each.analytic_seconds for each in found) / real
+        named = [each for each in found if each.is_wrong]
+        kinds.append((abs(math.log(ratio)) * real, [
+            kind, str(sum(each.ops for each in found)), f"{real * 1e3:.1f}", f"{ratio:.2f}",
+            f"{len(named)} of {len(found)}",
+        ]))  # fmt: skip
+    print_table(
+        Console(),
+        [("kinds that rates get most wrong", "left"), ("ops", "right"), ("ms", "right"),
+         ("by rates ÷ measured", "right"), (f"models where > {WRONG:g}×", "right")],
+        [row for _, row in sorted(kinds, key=lambda each: -each[0])[:15]],
+    )  # fmt: skip
+
+
+def plans(models: tuple[str, ...] = JUDGED, shares: tuple[float, ...] = SHARES) -> None:
+    rows = []
+    for model in models:
+        made, profile = _profiled(model)
+        program = poet.capture(*made, _optimizer())
+        rough = analytic(program.graph, profile.device)
+        rough = msgspec.structs.replace(
+            rough,
+            ops=tuple(
+                {
+                    PLAIN: msgspec.structs.replace(
+                        mine[PLAIN], workspace_bytes=theirs[PLAIN].workspace_bytes
+                    )
+                }
+                for mine, theirs in zip(rough.ops, profile.costs.ops, strict=True)
+            ),
+        )
+        whole = _keep_all(made, profile)
+        for share in shares:
+            with tempfile.TemporaryDirectory(dir=".") as folder:
+                first = _trainer(made, int(share * whole), f"{folder}/a", profile)
+                other: Any = msgspec.structs.replace(profile, costs=rough)
+                second = _trainer(made, int(share * whole), f"{folder}/b", other)
+                took: tuple[list[float], list[float]] = ([], [])
+                for repeat in range(2 + _STEPS):
+                    for trainer, seconds in zip((first, second), took, strict=True):
+                        started = time.perf_counter()
+                        trainer.run(made.example)
+                        if repeat >= 2:
+                            seconds.append(time.perf_counter() - started)
+                    for trainer in (first, second):  # both train the same model: hand it over
+                        with trainer.unpaged():
+                            pass
+                ours, theirs = median(took[0]), median(took[1])
+                rows.append([
+                    model, f"{share:.0%}", f"{ours:.3f}", f"{theirs:.3f}", f"{ours / theirs:.3f}",
+                ])  # fmt: skip
+                print(*rows[-1], file=sys.stderr)
+                first.close()
+                second.close()
+    print_table(
+        Console(),
+        [("model", "left"), ("RAM", "right"), ("measured costs: s", "right"),
+         ("by rates: s", "right"), ("ratio (1.00)", "right")],
+        rows,
+    )  # fmt: skip
+
+
+def _optimizer() -> Any:
+    return parse_optimizer(OPTIMIZER)
+
+
+def _profiled(model: str, seconds: float = 20.0) -> tuple[Made, poet.Profile]:
+    made = build(model)
+    program = poet.capture(*made, _optimizer())
+    return made, poet.profile(program, seconds=seconds)
+
+
+def _keep_all(made: Made, profile: poet.Profile) -> int:
+    program = poet.capture(*made, _optimizer())
+    plan = poet.plan(program, costs=profile, ram=2**50, method="keep-all", transfers="serial")
+    assert plan.peak_bytes is not None
+    return plan.peak_bytes
+
+
+def _trainer(made: Made, ram: int, folder: str, profile: Any) -> poet.Trainer:
+    store = poet.FileStore(folder)
+    return poet.Trainer(
+        made.model, made.loss, _optimizer(), made.example, ram=ram + store.buffer_bytes,
+        store=store, costs=profile, minimize="seconds", time_limit=20, quiet=True,
+    )  # fmt: skip
+
+
+def _steps(trainer: poet.Trainer, example: Any) -> Timing:
+    took = []
+    for _ in range(2 + _STEPS):
+        started = time.perf_counter()
+        trainer.run(example)
+        took.append(time.perf_counter() - started)
+    return Timing.of(took[2:])
+
+
+def _peak_apart(model: str, plan: poet.Plan, folder: str) -> int:
+    """The allocator's peak under a plan, in a process of its own."""
+    file = Path(folder) / "plan.json"
+    poet.write_json(plan, file)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.predict", model, str(file), folder],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    seen: int = json.loads(done.stdout)
+    return seen
+
+
+def _watched_peak(model: str, plan: poet.Plan, folder: str) -> int:
+    def watched() -> Any:
+        made = build(model)
+        trainer = poet.Trainer(
+            made.model, made.loss, _optimizer(), made.example, plan=plan, store=folder, quiet=True
+        )
+        return lambda: trainer.run(made.example)
+
+    return allocator_peak(watched)
+
+
+BENCHMARKS = {"predict": budgets, "predict-zoo": zoo, "predict-plans": plans}
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    print(
+        json.dumps(_watched_peak(sys.argv[1], poet.read_json(sys.argv[2], poet.Plan), sys.argv[3]))
+    )

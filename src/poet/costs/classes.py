@@ -1,0 +1,85 @@
+"""Classes of work: kinds of calls that reach about the same rate on a machine.
+
+A device may give FLOPs a second by class; what it does not name goes at its one rate. A matrix
+product keeps every multiplier of a core busy, picking the largest of nine neighbours hardly one; so
+the rates of one machine lie a hundredfold apart.
+"""
+
+from poet.costs.flops import ATTENTIONS, CONVOLUTIONS, TRANSPOSED
+from poet.costs.sizes import SizedCall
+
+CLASSES = (
+    "products",
+    "convolutions",
+    "convolution_gradients",
+    "depthwise",
+    "depthwise_gradients",
+    "pooling",
+    "random",
+    "transcendental",
+    "normalization",
+    "updates",
+    "elementwise",
+)
+_MOST_CHANNELS = 2
+"""A filter over no more input channels than this has no long sums to be fast with."""
+
+
+def class_of(call: SizedCall) -> str:
+    """The class of a call's work."""
+    found = _CLASS.get(call.family, "elementwise")
+    if found.startswith("convolution") and call.array("weight").shape[1] <= _MOST_CHANNELS:
+        return found.replace("convolutions", "depthwise").replace("convolution", "depthwise")
+    return found
+
+
+def _named(found: str, names: str) -> dict[str, str]:
+    return {f"aten.{name}": found for name in names.split()}
+
+
+_CLASS = {
+    **_named(
+        "products",
+        """
+        mm bmm mv dot matmul linear addmm _addmm_activation addmv baddbmm _grouped_mm
+        linear_backward mkldnn_rnn_layer mkldnn_rnn_layer_backward scaled_dot_product_attention
+        """,
+    ),
+    **_named("products", ATTENTIONS),
+    **_named("products", " ".join(f"{name}_backward" for name in ATTENTIONS.split())),
+    **_named("convolutions", f"{CONVOLUTIONS} {TRANSPOSED}"),
+    "aten.convolution_backward": "convolution_gradients",
+    **_named(
+        "pooling",
+        """
+        max_pool2d max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d
+        """,
+    ),
+    **_named(
+        "random",
+        """
+        bernoulli exponential native_dropout normal poisson rand rand_like randint randint_like
+        randn randn_like randperm uniform
+        """,
+    ),
+    "poet.dropout_mask": "random",
+    **_named(
+        "transcendental",
+        """
+        elu elu_backward erf exp gelu gelu_backward log mish mish_backward sigmoid silu
+        silu_backward softplus softplus_backward tanh _log_softmax _log_softmax_backward_data
+        _safe_softmax _softmax _softmax_backward_data
+        """,
+    ),
+    **_named(
+        "normalization",
+        """
+        _native_batch_norm_legit_functional _native_batch_norm_legit native_batch_norm
+        native_batch_norm_backward native_layer_norm native_layer_norm_backward native_group_norm
+        native_group_norm_backward
+        """,
+    ),
+    "poet.sgd": "updates",
+    "poet.adam": "updates",
+    "poet.adamw": "updates",
+}

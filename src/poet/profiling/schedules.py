@@ -1,0 +1,38 @@
+"""The schedules that steps are measured under."""
+
+import msgspec
+
+from poet.baselines import METHODS
+from poet.device import Costs
+from poet.errors import PoetError
+from poet.planning import plan
+from poet.referee import check
+from poet.schedule import Budget, Effort, Plan, draft, places
+from poet.tracer.program import Program
+
+_ENDLESS = 2**50
+_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def keep_all(program: Program) -> Plan:
+    """Every op once, in order, and everything kept in RAM to its last use."""
+    made = plan(program, "laptop", _ENDLESS, transfers="serial", method="keep-all")
+    if not made.schedule:
+        raise PoetError(f"no step of {program.graph.name} could be scheduled: {made.reason}")
+    return made
+
+
+def much_paging(program: Program, costs: Costs) -> Plan:
+    """Parameters and state in the store, and half of the RAM to page activations through."""
+    graph = program.graph
+    start, end = places(graph, "paged")
+    roomy = Budget(start=start, end=end, transfers="serial")
+    whole = METHODS["keep-all"](graph, costs, roomy, Effort())
+    peak = check(draft(graph, costs, roomy, whole.schedule)).peak_bytes
+    for share in _SHARES:
+        budget = msgspec.structs.replace(roomy, ram_bytes=int(share * peak))
+        made = METHODS["paging"](graph, costs, budget, Effort())
+        found = draft(graph, costs, budget, made.schedule)
+        if made.schedule and check(found).violation is None:
+            return found
+    return draft(graph, costs, roomy, whole.schedule)

@@ -1,0 +1,147 @@
+"""Profiles of real steps on this machine. How fast it is, is not asserted: only what must hold."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+import poet
+from poet.costs.workspace import workspace_bytes
+from poet.device import PLAIN
+from poet.profiling.scratch import allocator_peak
+from poet.zoo import build
+from tests.torch.eager import same_bits
+
+ADAM = poet.Adam(lr=0.01)
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return build("lenet?batch=4")
+
+
+@pytest.fixture(scope="module")
+def program(made: Any) -> Any:
+    return poet.capture(made.model, made.example, made.loss, ADAM)
+
+
+@pytest.fixture(scope="module")
+def profile(program: Any, tmp_path_factory: pytest.TempPathFactory) -> poet.Profile:
+    return poet.profile(program, store=tmp_path_factory.mktemp("pages"), seconds=0.2)
+
+
+def test_every_op_is_timed_and_they_add_up_to_the_step(program: Any, profile: poet.Profile) -> None:
+    assert len(profile.ops) == len(program.graph.ops)
+    assert all(0 < each.low_seconds <= each.seconds <= each.high_seconds for each in profile.ops)
+    # The costs are halfway between the keep-all step and one with little RAM.
+    assert 0.3 < profile.costs.keep_all_seconds / profile.step.seconds < 1.5
+    assert profile.repeats >= 14
+    profile.check_belongs(program.graph)
+
+
+def test_what_kernels_take_is_in_the_workspace(program: Any, profile: poet.Profile) -> None:
+    graph = program.graph
+    counted = [workspace_bytes(op, graph) for op in graph.ops]
+    assert all(seen >= own for seen, own in zip(profile.workspaces_bytes, counted, strict=True))
+    convolutions = [
+        k for k, op in enumerate(graph.ops) if any("convolution" in c.kind for c in op.calls)
+    ]
+    assert any(profile.workspaces_bytes[k] > counted[k] for k in convolutions)
+
+
+def test_the_store_is_measured_by_size(profile: poet.Profile) -> None:
+    store, device = profile.store, profile.device
+    assert len(store.sizes_bytes) > 2
+    assert all(timing.seconds > 0 for timing in (*store.page_ins, *store.page_outs))
+    assert 0 < (device.compute_speed_beside or 0) <= 1
+    assert 0 < (device.transfer_speed_beside or 0) <= 1
+    assert set(device.class_flops_per_second) >= {"products", "convolutions", "pooling"}
+
+
+def test_profiling_leaves_no_trace(tmp_path: Path) -> None:
+    made: Any = build("lenet?batch=2")
+    program = poet.capture(made.model, made.example, made.loss, ADAM)
+    program.run()
+    model, state = copy.deepcopy(made.model.state_dict()), copy.deepcopy(program.state)
+    torch.manual_seed(3)
+    random = torch.get_rng_state()
+    poet.profile(program, store=tmp_path, seconds=0.05)
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(same_bits(value, made.model.state_dict()[n]) for n, value in model.items())
+    for name, held in state.items():
+        assert all(same_bits(value, program.state[name][kept]) for kept, value in held.items())
+    assert (program.steps_done, program.learning_rates) == (1, [0.01])
+    assert not list(tmp_path.iterdir())  # no page file stays
+
+
+def test_a_profile_is_a_file_that_plans_and_trains(
+    made: Any, program: Any, profile: poet.Profile, tmp_path: Path
+) -> None:
+    file = tmp_path / "profile.json"
+    poet.write_json(profile, file)
+    assert poet.read_json(file, poet.Profile) == profile
+    plan = poet.plan(program, costs=profile, ram=2**30, time_limit=1)
+    assert plan.costs == profile.costs
+    assert plan.status == "optimal"
+    with poet.Trainer(
+        made.model, made.loss, ADAM, made.example, costs=file, store=tmp_path / "p", quiet=True,
+        time_limit=1,
+    ) as trainer:  # fmt: skip
+        trainer.run(made.example)
+        assert trainer.plan.costs.ops == profile.costs.ops
+        x, y = made.example
+        trainer.step(x[:2], y[:2])  # another shape follows the machine's rates
+
+
+def test_a_profile_of_another_graph_is_refused(profile: poet.Profile) -> None:
+    other: Any = build("mlp?batch=2")
+    with pytest.raises(poet.PoetError, match="fingerprint"):
+        poet.plan(poet.capture(other.model, other.example, other.loss, ADAM), costs=profile)
+
+
+def test_the_predicted_peak_is_the_allocators(tmp_path: Path) -> None:
+    spec = "resnet18-cifar?batch=4"
+    made: Any = build(spec)
+    program = poet.capture(made.model, made.example, made.loss, ADAM)
+    profile = poet.profile(program, store=tmp_path, seconds=0.1)
+    whole = poet.plan(program, costs=profile, ram=2**40, method="keep-all").peak_bytes
+    assert whole is not None
+    plan: Any = None
+
+    def watched() -> Any:
+        nonlocal plan
+        mine: Any = build(spec)
+        store = poet.FileStore(tmp_path)
+        trainer = poet.Trainer(
+            mine.model, mine.loss, ADAM, mine.example, ram=int(0.6 * whole) + store.buffer_bytes,
+            store=store, costs=profile, transfers="serial", time_limit=2, quiet=True,
+        )  # fmt: skip
+        plan = trainer.plan
+        return lambda: trainer.run(mine.example)
+
+    seen = allocator_peak(watched)
+    assert plan.peak_bytes <= 0.6 * whole
+    assert plan.peak_bytes == pytest.approx(seen, rel=0.01)
+    without = msgspec.structs.replace(
+        plan.costs,
+        ops=tuple(
+            {PLAIN: msgspec.structs.replace(each[PLAIN], workspace_bytes=0)}
+            for each in plan.costs.ops
+        ),
+    )
+    blind = poet.check(msgspec.structs.replace(plan, costs=without)).peak_bytes
+    assert blind < 0.99 * seen  # the workspaces matter here
+
+
+@pytest.mark.parametrize(("seconds", "power"), [(0, None), (-1, None), (float("nan"), None)])
+def test_nothing_to_measure_is_an_error(program: Any, seconds: float, power: Any) -> None:
+    with pytest.raises(poet.PoetError, match="measures nothing"):
+        poet.profile(program, seconds=seconds, power=power)
+
+
+def test_an_unknown_board_for_the_watts(program: Any) -> None:
+    with pytest.raises(poet.PoetError, match="toaster"):
+        poet.profile(program, power="toaster")
