@@ -1,12 +1,15 @@
 """Outcomes: what a run of training came to, and what had been predicted of it."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from poet.quantities import amount_text, bytes_text
-from poet.reports.tables import Align
 from poet.schedule import PageIn, PageOut, Plan
+
+if TYPE_CHECKING:
+    from poet.reports.tables import Align
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +69,7 @@ def outcome_rows(outcome: Outcome) -> list[tuple[str, str]]:
     return [*rows, *((label, path) for label, path in written if path is not None)]
 
 
-COMPARED: tuple[tuple[str, Align], ...] = (
+COMPARED: "tuple[tuple[str, Align], ...]" = (
     ("a step", "left"),
     ("predicted", "right"),
     ("real", "right"),
