@@ -8,14 +8,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench setup clean compiler
+.PHONY: demo test check bench setup clean compiler browser
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
 	@mkdir -p build
 	$(BIN)/poet plan instances/resnet18_cifar-m4.json --ram 500KB --deadline 1.5x --time-limit 20 -o build/demo.json --force
 	$(BIN)/poet check build/demo.json
-	$(BIN)/poet train "resnet18-cifar?batch=16" --ram 64MB --store build/pages --steps 20 --time-limit 10
+	$(BIN)/poet profile "resnet18-cifar?batch=16" --optimizer "adam?lr=0.001" --store build/pages --seconds 4 -o build/profile.json --force > build/profile.txt
+	$(BIN)/poet train "resnet18-cifar?batch=16" --ram 64MB --store build/pages --costs build/profile.json --steps 20 --time-limit 10
+	$(BIN)/poet report build/demo.json -o build/report.html --force
 
 test: check
 	$(BIN)/python -m pytest
@@ -29,22 +31,27 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-setup: .venv/dev.stamp compiler
+setup: .venv/dev.stamp compiler browser
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET and the tools to work on it into .venv ..."
-	@$(INSTALL) -e .[dev,transformers]
+	@$(INSTALL) -e .[dev,report,transformers]
 	@touch .venv/poet.stamp $@
 
 .venv/poet.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET into .venv ..."
-	@$(INSTALL) -e .[torch]
+	@$(INSTALL) -e .[report,torch]
 	@touch $@
 
 compiler:
 	@command -v cc >/dev/null || command -v gcc >/dev/null \
 	  || { [ "$$(id -u)" = 0 ] && apt-get update && apt-get install -y gcc libc6-dev; } \
 	  || echo "no C compiler found: POET will plan without its fast search"
+
+browser:
+	@command -v chromium >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	  || echo "no chromium found: tests of the report page will be skipped"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

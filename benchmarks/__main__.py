@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import capture, kills, peaks, planner, predict, referee, stores, training
+from benchmarks import capture, kills, peaks, planner, predict, referee, results, stores, training
 
 REGISTRY: dict[str, Callable[[], None]] = {
     "referee": referee.main,
@@ -14,6 +14,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     "train-peak": peaks.main,
     **kills.BENCHMARKS,
     **predict.BENCHMARKS,
+    **results.BENCHMARKS,
 }
 
 

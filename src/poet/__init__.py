@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from poet.capturing import capture
+from poet.comparisons import compare
 from poet.device import Costs, Device, Run, Stream, Transfer
 from poet.devices import find_device
 from poet.errors import PoetError, PoetWarning
@@ -20,14 +21,13 @@ from poet.profiles import Profile
 from poet.referee import check
 from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
 from poet.verdict import Report, Violation
+from poet.version import __version__
 
 if TYPE_CHECKING:
     from poet.profiling.measuring import profile
     from poet.runtime.file_store import FileStore
     from poet.runtime.memory_store import MemoryStore
     from poet.training import Trainer, wrap
-
-__version__ = "0.1.0"
 
 __all__ = [
     "SGD",
@@ -63,6 +63,7 @@ __all__ = [
     "__version__",
     "capture",
     "check",
+    "compare",
     "find_device",
     "places",
     "plan",

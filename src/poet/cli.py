@@ -20,8 +20,10 @@ import typer
 
 import poet
 from poet.baselines import METHODS
+from poet.cli_compare import compare_command, frontier_command
 from poet.cli_models import CacheFlag, JsonFlag, models
 from poet.cli_profile import profile
+from poet.cli_report import report
 from poet.cli_train import train
 from poet.devices import device_names, find_device
 from poet.errors import PoetError
@@ -155,6 +157,9 @@ def devices(
 
 app.command()(models)
 app.command()(profile)
+app.command("compare")(compare_command)
+app.command("frontier")(frontier_command)
+app.command()(report)
 
 
 @app.command()

@@ -177,13 +177,18 @@ def check_writable(path: str | Path, force: bool) -> None:
 
 def write_json(value: msgspec.Struct, path: str | Path, force: bool = False) -> None:
     """Write a value as JSON, whole or not at all."""
+    write_text(msgspec.json.encode(value) + b"\n", path, force)
+
+
+def write_text(content: str | bytes, path: str | Path, force: bool = False) -> None:
+    """Write a file, whole or not at all."""
     check_writable(path, force)
     target = Path(os.path.realpath(path))  # a link stays a link
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.")
         try:
             with open(handle, "wb") as file:
-                file.write(msgspec.json.encode(value) + b"\n")
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())

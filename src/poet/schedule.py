@@ -10,8 +10,9 @@ peak, bound) are claims; the referee decides.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from math import inf
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -230,6 +231,11 @@ class Plan(
         """The bound on what is minimised."""
         bound: float | None = getattr(self, f"bound_{self.minimize}")
         return bound
+
+    def plot(self) -> Any:
+        """RAM over the step and where every tensor is, as a plotly figure for notebooks."""
+        # Values know nothing of the rooms above them, and plotly is an extra.
+        return import_module("poet.reports.page.charts").plot(self)
 
     def __str__(self) -> str:
         """A table for people."""

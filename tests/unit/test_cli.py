@@ -18,7 +18,9 @@ LINEAR = INSTANCES / "linear-m4.json"
 @pytest.fixture
 def plan_file(poet_command: Poet, tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    assert poet_command("plan", LINEAR, "--ram=4000", "--method=paging", "-o", path).code == 0
+    assert (
+        poet_command("plan", LINEAR, "--ram=4000", "--method=paging-greedy", "-o", path).code == 0
+    )
     return path
 
 
@@ -179,7 +181,7 @@ def test_devices_lists_all_and_shows_one(poet_command: Poet) -> None:
 
 
 def test_output_without_a_terminal_is_plain_text(poet_command: Poet) -> None:
-    outcome = poet_command("plan", LINEAR, "--ram", "4000", "--method", "paging")
+    outcome = poet_command("plan", LINEAR, "--ram", "4000", "--method", "paging-greedy")
     assert "\x1b" not in outcome.out
     assert outcome.out.splitlines()[1].split() == ["status", "feasible"]
 

@@ -46,7 +46,9 @@ def test_plans_survive_json_both_ways(seed: int, tmp_path: Path) -> None:
 
 
 def test_the_file_says_what_design_says(tmp_path: Path) -> None:
-    plan = poet.plan(poet.read_instance(INSTANCES / "linear-m4.json"), ram=4000, method="paging")
+    plan = poet.plan(
+        poet.read_instance(INSTANCES / "linear-m4.json"), ram=4000, method="paging-greedy"
+    )
     write_json(plan, tmp_path / "plan.json")
     file = json.loads((tmp_path / "plan.json").read_text())
     assert file["format"] == "poet-plan/1"

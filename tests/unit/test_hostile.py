@@ -51,14 +51,14 @@ def test_absurd_numbers_in_boards(digits: int) -> None:
 @pytest.mark.parametrize("field", ["peak_bytes", "floor_bytes", "joules", "solve_seconds"])
 @pytest.mark.parametrize("value", [HUGE, -1])
 def test_absurd_claims(field: str, value: int) -> None:
-    plan = poet.plan(str(LINEAR), ram=4000, method="paging")
+    plan = poet.plan(str(LINEAR), ram=4000, method="paging-greedy")
     file = json.loads(msgspec.json.encode(plan))
     with pytest.raises(PoetError, match=field):
         decode_json(json.dumps({**file, field: value}).encode(), Plan, "x.json")
 
 
 def test_a_peak_claim_is_exact() -> None:
-    plan = poet.plan(str(LINEAR), ram=4000, method="paging")
+    plan = poet.plan(str(LINEAR), ram=4000, method="paging-greedy")
     assert plan.peak_bytes is not None
     lie = msgspec.structs.replace(plan, peak_bytes=plan.peak_bytes - 1)
     assert [m.field for m in poet.check(lie).mismatches] == ["peak_bytes"]
@@ -71,7 +71,7 @@ def test_sizes_that_could_mean_two_things(text: str) -> None:
 
 
 def test_only_ordinary_files_are_overwritten(tmp_path: Path) -> None:
-    plan = poet.plan(str(LINEAR), ram=4000, method="paging")
+    plan = poet.plan(str(LINEAR), ram=4000, method="paging-greedy")
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with pytest.raises(PoetError, match="not an ordinary file"):
@@ -117,7 +117,7 @@ def test_no_stdout_at_all() -> None:
 
 
 def test_a_terminal_without_unicode() -> None:
-    done = run(f"$POET plan {LINEAR} --ram 4000 --method paging", PYTHONIOENCODING="ascii")
+    done = run(f"$POET plan {LINEAR} --ram 4000 --method paging-greedy", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "?J" in done.stdout
 
@@ -128,7 +128,7 @@ def test_names_cannot_write_to_the_terminal(tmp_path: Path, poet_command: Poet) 
     file["nodes"][26]["name"] = "x\x1b[2J"
     path = tmp_path / "evil.json"
     path.write_text(json.dumps(file))
-    outcome = poet_command("plan", path, "--ram", "4000", "--method", "paging")
+    outcome = poet_command("plan", path, "--ram", "4000", "--method", "paging-greedy")
     assert "\x1b" not in outcome.out
     assert outcome.out.startswith("graph           a\\nb\\x1b[31mRED\n")
     outcome = poet_command("plan", path, "--ram", "1000")
@@ -136,14 +136,14 @@ def test_names_cannot_write_to_the_terminal(tmp_path: Path, poet_command: Poet) 
 
 
 def test_a_hand_written_plan_may_claim_nothing(tmp_path: Path, poet_command: Poet) -> None:
-    plan = poet.plan(str(LINEAR), ram=4000, method="paging")
+    plan = poet.plan(str(LINEAR), ram=4000, method="paging-greedy")
     bare = draft(plan.graph, plan.costs, plan.budget, plan.schedule)
     write_json(bare, tmp_path / "bare.json")
     assert poet_command("check", tmp_path / "bare.json").code == 0
 
 
 def test_a_replay_that_ends_early_judges_no_claims() -> None:
-    plan = poet.plan(str(LINEAR), ram=4000, method="paging")
+    plan = poet.plan(str(LINEAR), ram=4000, method="paging-greedy")
     cut = msgspec.structs.replace(plan, schedule=plan.schedule[:5])
     report = poet.check(cut)
     assert not report.valid
@@ -174,7 +174,7 @@ def test_ctrl_c_says_so_and_is_130() -> None:
     code = (
         "import poet.cli, poet.planning\n"
         "def stop(*_): raise KeyboardInterrupt\n"
-        "poet.planning.METHODS.update({name: stop for name in poet.planning.METHODS})\n"
+        "poet.solving.STARTS.update({name: stop for name in poet.solving.STARTS})\n"
         f"import sys; sys.argv = ['poet', 'plan', {str(LINEAR)!r}]\n"
         "poet.cli.main()\n"
     )

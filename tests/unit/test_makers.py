@@ -8,10 +8,10 @@ import pytest
 
 import poet
 from poet import Budget, Compute, Graph, Op, PageIn, PageOut, PoetError, Tensor
-from poet.baselines import METHODS
+from poet.baselines import STARTS
 from poet.planner.floor import least_joules, least_seconds, memory_floor
-from poet.planning import solve
 from poet.schedule import Effort, draft, places
+from poet.solving import solve
 from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 
@@ -49,8 +49,8 @@ def test_plenty_of_ram_is_optimal_at_once(path: Path) -> None:
 def test_the_floor_is_reached_by_paging(path: Path, transfers: poet.schedule.Transfers) -> None:
     problem = poet.read_instance(path)
     floor = memory_floor(problem.graph, problem.costs, Budget()).nbytes
-    plan = poet.plan(problem, ram=floor, transfers=transfers, method="paging")
-    assert (plan.status, plan.solver, plan.peak_bytes) == ("feasible", "paging", floor)
+    plan = poet.plan(problem, ram=floor, transfers=transfers, method="paging-greedy")
+    assert (plan.status, plan.solver, plan.peak_bytes) == ("feasible", "paging-greedy", floor)
     below = poet.plan(problem, ram=floor - 1, transfers=transfers)
     assert (below.status, below.schedule) == ("infeasible", ())
     assert f"needs {floor:,} bytes at once; the budget is {floor - 1:,}" in below.reason
@@ -61,11 +61,13 @@ def test_overlap_is_met_with_room_to_spare(path: Path) -> None:
     problem = poet.read_instance(path)
     keep_all = poet.plan(problem).peak_bytes
     assert keep_all is not None
-    plan = poet.plan(problem, ram=keep_all * 9 // 10, transfers="overlap", method="paging")
+    plan = poet.plan(problem, ram=keep_all * 9 // 10, transfers="overlap", method="paging-greedy")
     if plan.status != "unknown":
         assert poet.check(plan).valid
         assert plan.seconds is not None
-        serial = poet.plan(problem, ram=keep_all * 9 // 10, transfers="serial", method="paging")
+        serial = poet.plan(
+            problem, ram=keep_all * 9 // 10, transfers="serial", method="paging-greedy"
+        )
         assert serial.seconds is not None
         assert plan.seconds <= serial.seconds
 
@@ -77,7 +79,7 @@ def test_makers_keep_their_word_on_random_problems(seed: int) -> None:
     costs = random_costs(rng, graph)
     budget = msgspec.structs.replace(random_budget(rng, graph), recompute=True, paging=True)
     floor = memory_floor(graph, costs, budget).nbytes
-    for name, maker in METHODS.items():
+    for name, maker in STARTS.items():
         solution = maker(graph, costs, budget, Effort())
         if solution.status != "feasible":
             assert solution.schedule == ()

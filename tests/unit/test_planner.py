@@ -17,8 +17,8 @@ from poet.baselines import METHODS
 from poet.planner import native
 from poet.planner.floor import memory_floor
 from poet.planner.search import search
-from poet.planning import solve
 from poet.schedule import Effort, Progress, draft
+from poet.solving import solve
 from tests.conftest import INSTANCES, ROOT, Poet
 from tests.unit.brute_force import best_joules
 from tests.unit.paper_model import paper_joules
@@ -168,7 +168,7 @@ def test_time_limits_are_kept() -> None:
 def test_without_a_compiler_windows_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "load", lambda: None)
     problem = poet.read_instance(INSTANCES / "linear-m4.json")
-    paging = poet.plan(problem, ram=4000, method="paging")
+    paging = poet.plan(problem, ram=4000, method="paging-greedy")
     plan = poet.plan(problem, ram=4000, time_limit=3)
     assert plan.joules is not None
     assert paging.joules is not None

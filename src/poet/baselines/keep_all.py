@@ -6,7 +6,7 @@ looked at: whether the step fits is for the referee to say.
 
 import msgspec
 
-from poet.baselines.paging import page_through
+from poet.baselines.paging_greedy import page_through
 from poet.device import Costs
 from poet.graph import Graph
 from poet.schedule import Budget, Effort, Solution

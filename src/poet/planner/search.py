@@ -21,6 +21,7 @@ from poet.planner.backends import find_backend
 from poet.planner.bounds import Bounds
 from poet.planner.floor import least_joules
 from poet.planner.incumbent import Incumbent
+from poet.planner.staged import from_schedule
 from poet.planner.windows import Windows
 from poet.schedule import Budget, Effort, Schedule, Solution
 
@@ -201,10 +202,30 @@ class _Improver:
         self.small = len(self.incumbent.graph.ops) <= 250
         overlap = self.incumbent.budget.transfers == "overlap"
         self.ways = list(OVERLAP_WAYS) if overlap else [(1.0, True)]
-        self.wholes = list(WHOLE_WINDOWS) if self.small and team.claim_whole() else []
         self.rounds = 0
         self.idle_windows = 0
         self._go_on(*self.ways.pop(0))
+        self.unpaged = None if overlap else self._unpaged()
+        self.best_unpaged: Schedule | None = None
+        kinds = (False, True) if self.unpaged is not None else (True,)
+        wholes = [(paging, window) for window in WHOLE_WINDOWS for paging in kinds]
+        self.wholes = wholes if self.small and team.claim_whole() else []
+
+    def _unpaged(self) -> Annealer | None:
+        """An annealer that only recomputes: where RAM is not so short it is sooner at its end."""
+        inc = self.incumbent
+        stored = any(place == "store" for place in inc.budget.start.values())
+        if not (inc.budget.paging and inc.budget.recompute) or stored:
+            return None
+        with suppress(RuntimeError):
+            budget = msgspec.structs.replace(inc.budget, paging=False)
+            self.unpaged_windows = Windows(
+                inc.graph, inc.costs, budget, self.team.backend, self.seed, 30, inc.next_log
+            )
+            annealer = Annealer(inc.graph, inc.costs, budget)
+            self.team.annealers.append(annealer)
+            return annealer
+        return None
 
     def _go_on(self, share: float, paging: bool) -> None:
         inc = self.incumbent
@@ -241,7 +262,7 @@ class _Improver:
         self.rounds += 1
         best = inc.best
         if self.wholes and self.rounds > 2 and best is not None:
-            self._whole(self.wholes.pop(0))
+            self._whole(*self.wholes.pop(0))
         elif self.annealer is not None and (young or self.idle_windows >= 6 or best is None):
             self.idle_windows = 0
             self._anneal(young)
@@ -256,17 +277,25 @@ class _Improver:
         else:
             self._anneal(young)
 
-    def _whole(self, window: int) -> None:
-        """All stages at once, with few recomputations: quick where there is room."""
+    def _whole(self, paging: bool, window: int) -> None:
+        """All stages at once, with few recomputations: quick where there is room.
+
+        Without paging the model is half as large, and where there is room its answer is often best.
+        """
         inc = self.incumbent
         assert inc.best is not None
         seconds, nodes = min(WHOLE_SHARE * inc.effort.time_limit_seconds, inc.remaining), None
         if self.counted:
             seconds, nodes = inc.remaining, WINDOW_NODES
-        found, proven = self.windows.whole(inc.best.staged, window, seconds, nodes)
+        windows = self.windows if paging else self.unpaged_windows
+        start = inc.best.staged
+        if not paging:
+            known = self.best_unpaged
+            start = None if known is None else from_schedule(inc.graph, inc.costs, known)
+        found, proven = windows.whole(start, window, seconds, nodes)
         inc.offer_staged(found)
         if not proven:
-            self.wholes.clear()
+            self.wholes = [each for each in self.wholes if each[0] != paging]
 
     def _anneal(self, young: bool) -> None:
         inc, annealer = self.incumbent, self.annealer
@@ -278,10 +307,17 @@ class _Improver:
         start: Schedule | None = inc.best.schedule if inc.best else None
         if young and self.rounds % 2 == 0:
             start = None
+        unpaged = self.unpaged is not None and (self.rounds + self.seed) % 3 == 2
+        if unpaged and self.unpaged is not None:
+            annealer, start = self.unpaged, self.best_unpaged
         found = annealer.run(
             start,
             seconds=1e9 if self.counted else seconds,
             moves=MOVES if self.counted else None,
             seed=next(self.team.seeds),
         )
+        if unpaged:
+            self.best_unpaged = found or self.best_unpaged
+            inc.offer(found)
+            return
         self._offered(inc.offer(found))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from poet.baselines import METHODS
+from poet.baselines import STARTS
 from poet.device import Costs
 from poet.errors import PoetError
 from poet.planning import plan
@@ -27,11 +27,11 @@ def much_paging(program: Program, costs: Costs) -> Plan:
     graph = program.graph
     start, end = places(graph, "paged")
     roomy = Budget(start=start, end=end, transfers="serial")
-    whole = METHODS["keep-all"](graph, costs, roomy, Effort())
+    whole = STARTS["keep-all"](graph, costs, roomy, Effort())
     peak = check(draft(graph, costs, roomy, whole.schedule)).peak_bytes
     for share in _SHARES:
         budget = msgspec.structs.replace(roomy, ram_bytes=int(share * peak))
-        made = METHODS["paging"](graph, costs, budget, Effort())
+        made = STARTS["paging-greedy"](graph, costs, budget, Effort())
         found = draft(graph, costs, budget, made.schedule)
         if made.schedule and check(found).violation is None:
             return found

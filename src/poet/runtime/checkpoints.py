@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 import torch
 
-import poet
 from poet.errors import PoetError
 from poet.graph import Graph
 from poet.runtime.random_state import RandomState
 from poet.runtime.tensor_file import Content, Item, Kind, TornFile, verify, write_tensors
 from poet.schedule import Plan
+from poet.version import __version__
 
 FORMAT = "poet-checkpoint/1"
 PART = ".part"
@@ -62,7 +62,7 @@ class Checkpoint(
     random: RandomState
     graph_fingerprint: str
     plan_fingerprint: str
-    poet_version: str = poet.__version__
+    poet_version: str = __version__
     torch_version: str = str(torch.__version__)
     file_bytes: int | None = None
     """Of the file with the tensors; None inside that file."""

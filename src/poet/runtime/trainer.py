@@ -66,6 +66,14 @@ class Trainer(State):
         asked = None if ram is None else parse_bytes(ram, "RAM budget")
         self._store = _opened(store, asked) if isinstance(store, str | Path) else store
         self._owns_store = isinstance(store, str | Path)
+        self._executors: dict[str, Executor] = {}
+        try:
+            self._set_up(example, plan, asked)
+        except BaseException:  # nobody else can close it
+            self._close_store()
+            raise
+
+    def _set_up(self, example: Any, plan: Plan | None, asked: int | None) -> None:
         held = self._store.buffer_bytes if self._store is not None else 0
         if asked is not None and asked <= held:
             raise PoetError(
@@ -74,11 +82,10 @@ class Trainer(State):
         self.budget_bytes = asked
         self.ram_bytes = None if asked is None else asked - held
         self.store_buffer_bytes = held
-        self._executors: dict[str, Executor] = {}
         self._laid_out: dict[int, int] = {}
         self.peak_bytes = 0
         self.last: Machine | None = None
-        self.program = capture(example)
+        self.program = self._capture(example)
         super().__init__(self.program, self._store)
         self.plan = self._planned(self.program) if plan is None else plan
         self._paged = any(place == "store" for place in self.plan.budget.start.values())
