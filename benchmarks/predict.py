@@ -189,7 +189,7 @@ def _trainer(made: Made, ram: int, folder: str, profile: Any) -> poet.Trainer:
     store = poet.FileStore(folder)
     return poet.Trainer(
         made.model, made.loss, _optimizer(), made.example, ram=ram + store.buffer_bytes,
-        store=store, costs=profile, minimize="seconds", time_limit=20, quiet=True,
+        store=store, costs=profile, minimize="seconds", time_limit=10, quiet=True,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ KINDS = (".html", ".csv", ".json", ".png", ".svg")
 STYLES: dict[str, tuple[str, str, str]] = {
     # name: colour (Okabe and Ito's, which colour-blind people can tell apart), dash, marker
     "poet": ("#d55e00", "solid", "o"),
-    "keep-all": ("#000000", "dot", "s"),
+    "keep-all": ("#7f7f7f", "dot", "s"),
     "paging": ("#0072b2", "solid", "^"),
     "chen-sqrt": ("#009e73", "dash", "v"),
     "chen-greedy": ("#009e73", "solid", "D"),
@@ -30,7 +30,7 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "dtr": ("#56b4e9", "solid", "<"),
     "capuchin": ("#0072b2", "dash", ">"),
     "pofo": ("#cc79a7", "solid", "p"),
-    "torch-budget": ("#7f7f7f", "dash", "h"),
+    "torch-budget": ("#8c6d31", "dash", "h"),
 }
 TITLES = {
     "poet": "POET",
@@ -45,6 +45,8 @@ TITLES = {
     "pofo": "POFO",
     "torch-budget": "PyTorch memory budget",
 }
+_DRAWN = 0.92
+"""The share of all points that the picture has room for."""
 _MPL_DASHES = {"solid": "-", "dot": ":", "dash": "--"}
 
 
@@ -107,6 +109,29 @@ def _scale(found: Frontier) -> tuple[float, str]:
     return 1.0, "bytes"
 
 
+def _top(found: Frontier) -> tuple[float, str]:
+    """The highest percentage to draw, and in words who is beyond it.
+
+    One method that takes eight times the energy would press all others together.
+    """
+    shares = {
+        name: [joules / found.keep_all_joules * 100 for _, joules in points]
+        for name, points in curves(found).items()
+        if points
+    }
+    every = sorted(share for each in shares.values() for share in each)
+    if not every:
+        return 110.0, ""
+    most = every[min(len(every) - 1, int(_DRAWN * len(every)))]
+    top = 100 + 1.15 * (max(most, *shares.get(PLANNER, [100.0]), 105.0) - 100)
+    beyond = [
+        f"{TITLES[name]} (up to {max(each):,.0f} %)"
+        for name, each in shares.items()
+        if max(each) > top
+    ]
+    return top, f"Beyond the top: {', '.join(beyond)}" if beyond else ""
+
+
 def figure(found: Frontier) -> Any:
     """The frontier as a plotly figure."""
     graphs = _plotly()
@@ -138,14 +163,26 @@ def figure(found: Frontier) -> Any:
         made.add_vline(
             x=knee.ram_bytes / size, line={"dash": "dot", "width": 1}, annotation_text="knee"
         )
+    top, beyond = _top(found)
+    grid = {"gridcolor": "rgba(128,128,128,0.3)", "zeroline": False}
     made.update_layout(
-        title={"text": f"{_plain(found.place)}: energy of a step"},
-        xaxis={"title": f"RAM budget ({unit})", "rangemode": "tozero"},
-        yaxis={"title": "energy (% of keeping everything in RAM)"},
-        legend={"title": {"text": "method (click to hide)"}},
+        title={
+            "text": f"{_plain(found.place)}<br>energy of a training step against RAM",
+            "subtitle": {"text": beyond},
+            "font": {"size": 16},
+        },
+        xaxis={"title": f"RAM budget ({unit})", "rangemode": "tozero", **grid},
+        yaxis={
+            "title": "energy (% of keeping everything in RAM)",
+            "range": [100 - 0.04 * (top - 100), top],
+            **grid,
+        },
+        legend={"orientation": "h", "yref": "container", "y": 0.0, "yanchor": "bottom"},
         hovermode="closest",
         template="plotly_white",
-        margin={"t": 60, "r": 20},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"t": 90, "r": 15, "l": 60, "b": 150},
     )
     return made
 
@@ -156,11 +193,24 @@ def _html(found: Frontier) -> str:
         full_html=True,
         default_height="92vh",
         config={"responsive": True, "displaylogo": False},
+        post_script=_FOLLOW_SCHEME,
     )
-    title = f"<title>{_plain(found.graph)}: energy against memory</title>"
-    return page.replace(
-        "<head>", f'<head>{title}<meta name="viewport" content="width=device-width">'
+    head = (
+        f"<head><title>{_plain(found.graph)}: energy against memory</title>"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<style>:root{color-scheme:light dark}body{margin:0;background:Canvas}</style>"
     )
+    return page.replace("<html>", '<html lang="en">', 1).replace("<head>", head, 1)
+
+
+_FOLLOW_SCHEME = """
+const dark = matchMedia("(prefers-color-scheme: dark)");
+function follow() {
+  Plotly.relayout("{plot_id}", {"font.color": dark.matches ? "#dddddd" : "#333333"});
+}
+dark.addEventListener("change", follow);
+follow();
+"""
 
 
 def _picture(found: Frontier, kind: str) -> bytes:
@@ -193,6 +243,10 @@ def _picture(found: Frontier, kind: str) -> bytes:
     axes.set_ylabel("energy (% of keeping everything in RAM)")
     axes.set_title(f"{_plain(found.place)}: energy of a training step")
     axes.set_xlim(left=0)
+    top, beyond = _top(found)
+    axes.set_ylim(100 - 0.04 * (top - 100), top)
+    if beyond:
+        drawn.text(0.99, 0.01, beyond, ha="right", fontsize=7, color="#666666")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8)
     drawn.tight_layout()
