@@ -13,7 +13,7 @@ import pytest
 
 import poet
 from poet import Budget, Costs, Graph
-from poet.baselines import METHODS
+from poet.baselines import STARTS
 from poet.planner import native
 from poet.planner.floor import memory_floor
 from poet.planner.search import search
@@ -63,7 +63,7 @@ def test_small_problems_are_solved_to_the_proven_optimum(seed: int) -> None:
 def test_never_worse_than_the_simple_makers(seed: int) -> None:
     graph, costs, budget = random_problem(1000 + seed)
     plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=0.3))
-    for maker in METHODS.values():
+    for maker in STARTS.values():
         solution = maker(graph, costs, budget, BRIEF)
         if solution.status == "feasible":
             report = poet.check(draft(graph, costs, budget, solution.schedule))
