@@ -2,7 +2,8 @@
 
 `predict`: ResNet-18, MobileNetV2 and BERT-base with measured costs under three budgets. Limits: the
 predicted step within 10 % of the real one's median, the predicted peak within 1 % of what torch's
-allocator gave out. The peak is taken in a fresh process that the profiler watches from its start.
+allocator gave out. Steps are taken in a fresh process, as training begins in one, and the peak in
+another that the profiler watches from its start.
 
 `predict-zoo`: the keep-all step of the zoo, by measured costs and by this machine's rates alone,
 beside real steps; and the kinds of ops that rates get most wrong.
@@ -55,10 +56,10 @@ def budgets(models: tuple[str, ...] = JUDGED, shares: tuple[float, ...] = SHARES
         for share in shares:
             with tempfile.TemporaryDirectory(dir=".") as folder:
                 trainer = _trainer(made, int(share * whole), folder, profile)
-                took = _steps(trainer, made.example)
                 plan = trainer.plan
                 trainer.close()
-                seen = _peak_apart(model, plan, folder)
+                took = Timing.of(_apart("steps", model, plan, folder))
+                (seen,) = _apart("peak", model, plan, folder)
             assert plan.seconds is not None
             assert plan.peak_bytes is not None
             rows.append([
@@ -189,7 +190,7 @@ def _trainer(made: Made, ram: int, folder: str, profile: Any) -> poet.Trainer:
     store = poet.FileStore(folder)
     return poet.Trainer(
         made.model, made.loss, _optimizer(), made.example, ram=ram + store.buffer_bytes,
-        store=store, costs=profile, minimize="seconds", time_limit=10, quiet=True,
+        store=store, costs=profile, minimize="seconds", time_limit=20, quiet=True,
     )  # fmt: skip
 
 
@@ -202,35 +203,47 @@ def _steps(trainer: poet.Trainer, example: Any) -> Timing:
     return Timing.of(took[2:])
 
 
-def _peak_apart(model: str, plan: poet.Plan, folder: str) -> int:
-    """The allocator's peak under a plan, in a process of its own."""
+def _apart(what: str, model: str, plan: poet.Plan, folder: str) -> list[Any]:
+    """Seconds of steps under a plan, or the allocator's peak, in a process of its own."""
     file = Path(folder) / "plan.json"
-    poet.write_json(plan, file)
+    poet.write_json(plan, file, force=True)
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.predict", model, str(file), folder],
+        [sys.executable, "-m", "benchmarks.predict", what, model, str(file), folder],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    seen: int = json.loads(done.stdout)
-    return seen
+    found: list[Any] = json.loads(done.stdout)
+    return found
 
 
-def _watched_peak(model: str, plan: poet.Plan, folder: str) -> int:
-    def watched() -> Any:
+def _alone(what: str, model: str, plan: poet.Plan, folder: str) -> list[Any]:
+    """What `_apart` asks for, in that process."""
+
+    def trainer_of() -> tuple[poet.Trainer, Any]:
         made = build(model)
         trainer = poet.Trainer(
             made.model, made.loss, _optimizer(), made.example, plan=plan, store=folder, quiet=True
         )
-        return lambda: trainer.run(made.example)
+        return trainer, made.example
 
-    return allocator_peak(watched)
+    def watched() -> Any:
+        trainer, example = trainer_of()
+        return lambda: trainer.run(example)
+
+    if what == "peak":
+        return [allocator_peak(watched)]
+    trainer, example = trainer_of()
+    took = []
+    for _ in range(2 + _STEPS):
+        started = time.perf_counter()
+        trainer.run(example)
+        took.append(time.perf_counter() - started)
+    return took[2:]
 
 
 BENCHMARKS = {"predict": budgets, "predict-zoo": zoo, "predict-plans": plans}
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    print(
-        json.dumps(_watched_peak(sys.argv[1], poet.read_json(sys.argv[2], poet.Plan), sys.argv[3]))
-    )
+    print(json.dumps(_alone(*sys.argv[1:3], poet.read_json(sys.argv[3], poet.Plan), sys.argv[4])))

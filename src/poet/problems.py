@@ -62,5 +62,7 @@ def graph_and_costs(
     try:
         costs.check_belongs(graph)
     except ValueError as error:
-        raise PoetError(str(error)) from None
+        raise PoetError(
+            f"{error}. Costs hold for one model, batch shape, optimizer and granularity"
+        ) from None
     return graph, costs

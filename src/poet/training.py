@@ -167,22 +167,23 @@ def _staying(
     device: str | Device,
     measured: Costs | Profile | None,
     tensors: Iterable[int],
-) -> Costs:
+) -> Costs | Profile:
     """The costs of a program, with a price on moving these tensors that nobody pays.
 
     Somebody else holds them in RAM during the step: the batch is the caller's, and in a loop of the
     user's own the parameters are, too. To page them would free nothing.
     """
-    if measured is None:
-        board = find_device(device) if isinstance(device, str) else device
-        costs = analytic(program.graph, board)
-    else:
-        costs = measured.costs if isinstance(measured, Profile) else measured
+    board = find_device(device) if isinstance(device, str) else device
+    costs = measured.costs if isinstance(measured, Profile) else measured
+    costs = costs or analytic(program.graph, board)
     seconds, joules = _DEAR * costs.keep_all_seconds, _DEAR * costs.keep_all_joules
     dear = Transfer(in_seconds=seconds, in_joules=joules, out_seconds=seconds, out_joules=joules)
     held = frozenset(tensors)
     prices = tuple(dear if i in held else price for i, price in enumerate(costs.tensors))
-    return msgspec.structs.replace(costs, tensors=prices)
+    costs = msgspec.structs.replace(costs, tensors=prices)
+    if isinstance(measured, Profile):
+        return msgspec.structs.replace(measured, costs=costs)
+    return costs
 
 
 def _is_of(costs: Costs | Profile, program: Program) -> bool:

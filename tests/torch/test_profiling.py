@@ -13,6 +13,7 @@ from poet.costs.workspace import workspace_bytes
 from poet.device import PLAIN
 from poet.profiling.scratch import allocator_peak
 from poet.zoo import build
+from tests.conftest import Poet
 from tests.torch.eager import same_bits
 
 ADAM = poet.Adam(lr=0.01)
@@ -145,3 +146,40 @@ def test_nothing_to_measure_is_an_error(program: Any, seconds: float, power: Any
 def test_an_unknown_board_for_the_watts(program: Any) -> None:
     with pytest.raises(poet.PoetError, match="toaster"):
         poet.profile(program, power="toaster")
+
+
+def test_from_profile_to_training_on_the_command_line(poet_command: Poet, tmp_path: Path) -> None:
+    file, pages = tmp_path / "p.json", tmp_path / "pages"
+    model = "lenet?batch=4"
+    done = poet_command(
+        "profile", model, "--optimizer", "adam?lr=0.001", "--seconds", "0.2", "--store", pages,
+        "-o", file, "--json",
+    )  # fmt: skip
+    assert done.code == 0
+    summary = msgspec.json.decode(done.out)
+    assert summary["ops"] == len(poet.read_json(file, poet.Profile).ops)
+    assert summary["step_low_seconds"] <= summary["step_seconds"] <= summary["step_high_seconds"]
+    again = poet_command("profile", model, "-o", file)
+    assert (again.code, "exists already" in again.err) == (2, True)
+    train = ("train", model, "--steps", "3", "--store", pages, "--time-limit", "1")
+    made = poet_command(*train, "--costs", file, "--json")
+    assert made.code == 0
+    outcome = msgspec.json.decode(made.out)
+    assert outcome["predicted_paged_bytes"] == outcome["step_paged_bytes"]
+    assert outcome["predicted_joules"] > 0
+    assert outcome["step_joules"] > 0
+    shown = poet_command(*train, "--costs", file)
+    for word in ("time", "RAM peak", "paged", "energy", "off by", "costs measured on"):
+        assert word in shown.out
+    other = poet_command(*train, "--costs", file, "--optimizer", "sgd")
+    assert other.code == 2
+    assert "of another graph" in other.err
+    wrong = poet_command("plan", model, "--costs", file, "--ram", "5MB")  # that is for sgd
+    assert (wrong.code, "fingerprint" in wrong.err) == (2, True)
+
+
+def test_a_gpu_that_is_not_there(poet_command: Poet) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    done = poet_command("profile", "mlp", "--device", "cuda")
+    assert (done.code, "no GPU" in done.err) == (2, True)

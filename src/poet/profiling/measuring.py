@@ -53,26 +53,28 @@ def profile(
     board = find_device(board) if isinstance(board, str) else board
     report = progress or (lambda what, done, count: None)
     with _as_it_was(program), _opened(store, device) as (pages, where):
-        report("workspaces", 0, 1)
         plain = keep_all(program)
-        scratch = scratch_bytes(program, plain)
-        report("the machine's rates", 0, 1)
-        rates = measure_rates(device)
         counter = find_counter(device.type)
         meter = None if counter is None else Meter(counter)
-        laps = Laps(program, plain)
-        with _metered(meter) as computing:
-            laps.measure(seconds / 2, lambda done, count: report("steps", done, count))
-        beside = speeds_beside(
-            lambda: laps.run(keep=False), pages, usual_bytes(program.graph), device
-        )
+        # Paging comes first, as in a process that has just begun to train: whether freed memory
+        # goes back to the system depends on all that was allocated before.
         paging = Laps(program, much_paging(program, plain.costs), pages)
         with _metered(meter) as moving:
             paging.measure(
                 seconds / 2, lambda done, count: report("steps with paging", done, count)
             )
         paging.close()
+        laps = Laps(program, plain)
+        with _metered(meter) as computing:
+            laps.measure(seconds / 2, lambda done, count: report("steps", done, count))
+        beside = speeds_beside(
+            lambda: laps.run(keep=False), pages, usual_bytes(program.graph), device
+        )
         speed = store_speed(where, paging)
+        report("workspaces", 0, 1)
+        scratch = scratch_bytes(program, plain)
+        report("the machine's rates", 0, 1)
+        rates = measure_rates(device)
     watts = _watts(board, meter, computing, moving)
     here = device_here(device, rates, speed, beside, watts)
     ops = zip(laps.op_repeats, paging.op_repeats, strict=True)
