@@ -246,4 +246,5 @@ BENCHMARKS = {"predict": budgets, "predict-zoo": zoo, "predict-plans": plans}
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    print(json.dumps(_alone(*sys.argv[1:3], poet.read_json(sys.argv[3], poet.Plan), sys.argv[4])))
+    what, model, file, folder = sys.argv[1:]
+    print(json.dumps(_alone(what, model, poet.read_json(file, poet.Plan), folder)))
