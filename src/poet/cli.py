@@ -84,7 +84,7 @@ def main() -> None:
         code = _leave_stdout(0)  # whoever read our output has left
     except OSError as error:
         code = _leave_stdout(_complain(f"cannot write the output: {error.strerror}", 2))
-    if threading.active_count() > 1:
+    if any(thread.name.startswith("poet planner") for thread in threading.enumerate()):
         # A worker is deep inside a solver that cannot be called off; its library would abort the
         # process when Python takes it down at exit.
         sys.stdout.flush()

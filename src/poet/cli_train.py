@@ -190,7 +190,9 @@ def _print(outcome: Outcome, json: bool) -> None:
     if rows := compared_rows(outcome):
         print()
         print_table(console, COMPARED, rows)
-        print(f"\npredicted by {outcome.costs}; real energy {outcome.energy}")
+        print()
+        sources = [("predicted", f"by {outcome.costs}"), ("real energy", outcome.energy)]
+        print_table(console, [("", "left"), ("", "left")], sources)
 
 
 class _Run:

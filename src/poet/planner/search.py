@@ -36,6 +36,8 @@ WHOLE_WINDOWS = (4, 8, 16, 32)
 OVERLAP_WAYS = ((1.0, True), (1.0, False), (0.95, True), (0.9, True), (0.8, True), (0.6, True))
 """Under overlap: so much of the RAM, with or without paging."""
 WHOLE_SHARE = 0.15
+WORKER = "poet planner"
+"""The names of workers' threads begin with this."""
 
 
 def search(
@@ -96,7 +98,9 @@ class _Team:
             self._counted(self.incumbent.effort.work_limit)
             return
         for number in range(self.incumbent.effort.threads):
-            thread = threading.Thread(target=self._guarded, args=(number,), daemon=True)
+            thread = threading.Thread(
+                target=self._guarded, args=(number,), name=f"{WORKER} {number}", daemon=True
+            )
             self.threads.append(thread)
             thread.start()
         while any(thread.is_alive() for thread in self.threads):
