@@ -30,8 +30,7 @@ import torch
 from rich.console import Console
 
 import poet
-from poet.costs.analytic import analytic
-from poet.device import PLAIN
+from poet.costs.analytic import analytic, with_workspaces
 from poet.optimizers import parse_optimizer
 from poet.profiles import Timing
 from poet.profiling.scratch import allocator_peak
@@ -87,7 +86,7 @@ def zoo(models: tuple[str, ...] = ZOO) -> None:
             made.model, made.loss, _optimizer(), made.example, costs=profile, quiet=True,
             time_limit=1,
         )  # fmt: skip
-        took = _steps(trainer, made.example).seconds
+        took = median(_steps(trainer, made.example))
         graph = trainer.program.graph
         by_rates = analytic(graph, profile.device).keep_all_seconds
         measured = profile.costs.keep_all_seconds
@@ -126,18 +125,7 @@ def plans(models: tuple[str, ...] = JUDGED, shares: tuple[float, ...] = SHARES) 
     for model in models:
         made, profile = _profiled(model)
         program = poet.capture(*made, _optimizer())
-        rough = analytic(program.graph, profile.device)
-        rough = msgspec.structs.replace(
-            rough,
-            ops=tuple(
-                {
-                    PLAIN: msgspec.structs.replace(
-                        mine[PLAIN], workspace_bytes=theirs[PLAIN].workspace_bytes
-                    )
-                }
-                for mine, theirs in zip(rough.ops, profile.costs.ops, strict=True)
-            ),
-        )
+        rough = with_workspaces(analytic(program.graph, profile.device), profile.costs)
         whole = _keep_all(made, profile)
         for share in shares:
             with tempfile.TemporaryDirectory(dir=".") as folder:
@@ -194,13 +182,14 @@ def _trainer(made: Made, ram: int, folder: str, profile: Any) -> poet.Trainer:
     )  # fmt: skip
 
 
-def _steps(trainer: poet.Trainer, example: Any) -> Timing:
+def _steps(trainer: poet.Trainer, example: Any) -> list[float]:
+    """Seconds of steps, after two to warm up."""
     took = []
     for _ in range(2 + _STEPS):
         started = time.perf_counter()
         trainer.run(example)
         took.append(time.perf_counter() - started)
-    return Timing.of(took[2:])
+    return took[2:]
 
 
 def _apart(what: str, model: str, plan: poet.Plan, folder: str) -> list[Any]:
@@ -233,13 +222,7 @@ def _alone(what: str, model: str, plan: poet.Plan, folder: str) -> list[Any]:
 
     if what == "peak":
         return [allocator_peak(watched)]
-    trainer, example = trainer_of()
-    took = []
-    for _ in range(2 + _STEPS):
-        started = time.perf_counter()
-        trainer.run(example)
-        took.append(time.perf_counter() - started)
-    return took[2:]
+    return _steps(*trainer_of())
 
 
 BENCHMARKS = {"predict": budgets, "predict-zoo": zoo, "predict-plans": plans}

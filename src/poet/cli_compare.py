@@ -1,15 +1,13 @@
 """`poet compare` and `poet frontier`: POET beside the baselines people know."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
 
-from poet.cli_models import CacheFlag, JsonFlag
+from poet.cli_models import CacheFlag, JsonFlag, progress_bar
 from poet.comparisons import COMPARED, Row, place, plans_of, row_of, surprises
 from poet.errors import PoetError
 from poet.files import check_writable
@@ -79,7 +77,7 @@ def compare_command(
     asked = _question(model, device, ram, deadline, costs, transfers, optimizer, params, cache)
     effort = _effort(time_limit, threads, seed)
     methods = tuple(method or COMPARED)
-    with _bar() as show:
+    with progress_bar() as show:
         done = 0
 
         def progress(name: str) -> None:
@@ -128,7 +126,7 @@ def frontier_command(
         check_writable(path, force)
     asked = _question(model, device, None, deadline, costs, transfers, optimizer, params, cache)
     effort = _effort(time_limit, threads, seed)
-    with _bar() as show:
+    with progress_bar() as show:
         found = frontier(asked, effort, points, tuple(method or COMPARED), show)
     for path in output or []:
         write_frontier(found, path, force)
@@ -246,27 +244,3 @@ def _console() -> "Console":
     from rich.console import Console
 
     return Console()
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], Any]]:
-    """A progress bar on a terminal's stderr."""
-    if not sys.stderr.isatty():
-        yield lambda name, done, count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(name: str, done: int, count: int) -> None:
-            bar.update(task, description=name, completed=done, total=count)
-
-        yield show

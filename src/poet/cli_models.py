@@ -45,9 +45,9 @@ def models(
     from poet.models import figures
 
     found = []
-    with _bar("capturing", len(asked)) as advance:
-        for each in asked:
-            advance(each)
+    with progress_bar() as show:
+        for done, each in enumerate(asked):
+            show(f"capturing {each}", done, len(asked))
             found.append(figures(each, cache=cache))
     if json:
         print(msgspec.json.encode(found).decode())
@@ -76,22 +76,29 @@ def models(
     )  # fmt: skip
 
 
+Show = Callable[[str, int, int], None]
+"""Told what is being done, and how many parts are done, of how many."""
+
+
 @contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on a terminal's stderr; call what it gives at the start of each part."""
+def progress_bar() -> Iterator[Show]:
+    """A progress bar on a terminal's stderr, and nothing anywhere else."""
     if not sys.stderr.isatty():
-        yield lambda part: None
+        yield lambda what, done, count: None
         return
     from rich.console import Console
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Bar(console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        done = -1
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task("", total=None)
 
-        def advance(part: str) -> None:
-            nonlocal done
-            done += 1
-            bar.update(task, completed=done, description=f"{what} {part}")
+        def show(what: str, done: int, count: int) -> None:
+            bar.update(task, description=what, completed=done, total=count)
 
-        yield advance
+        yield show

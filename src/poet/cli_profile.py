@@ -1,15 +1,13 @@
 """`poet profile`: what every op of a model takes on this machine."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import typer
 
-from poet.cli_models import CacheFlag, JsonFlag
+from poet.cli_models import CacheFlag, JsonFlag, progress_bar
 from poet.files import check_writable, write_json
 from poet.optimizers import parse_optimizer
 
@@ -81,7 +79,11 @@ def profile(
         cache=cache,
         on="cuda" if device == "cuda" else "cpu",
     )
-    with _bar() as progress:
+    with progress_bar() as show:
+
+        def progress(what: str, done: int, count: int) -> None:
+            show(f"measuring {what}", done, count)
+
         found = measured(program, store=store, seconds=seconds, power=power, progress=progress)
     if output is not None:
         write_json(found, output, force)
@@ -133,21 +135,3 @@ def profile(
          ("by rates ms", "right"), ("by rates ÷ measured", "right")],
         tables.judged_rows(tables.judged(program.graph, found.costs, found.device)),
     )  # fmt: skip
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal's stderr."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, count: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(what: str, done: int, count: int) -> None:
-            bar.update(task, description=f"measuring {what}", completed=done, total=count)
-
-        yield show

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median_high
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -29,7 +30,6 @@ from poet.reports.outcomes import (
     Outcome,
     compared_rows,
     outcome_rows,
-    planned_page_bytes,
 )
 from poet.schedule import Plan
 
@@ -149,15 +149,15 @@ def train(
             steps=trainer.steps,
             first_loss=_mean(run.losses[:few]),
             last_loss=_mean(run.losses[-few:]),
-            step_seconds=_median(run.seconds),
+            step_seconds=median_high(run.seconds) if run.seconds else None,
             predicted_seconds=trainer.plan.seconds,
             peak_bytes=trainer.peak_bytes,
             predicted_peak_bytes=(trainer.plan.peak_bytes or 0) + trainer.store_buffer_bytes,
             ram_bytes=trainer.budget_bytes,
             paged_bytes=trainer.paged_bytes,
-            step_paged_bytes=_median(run.paged),
-            predicted_paged_bytes=planned_page_bytes(trainer.plan),
-            step_joules=_median(run.joules),
+            step_paged_bytes=median_high(run.paged) if run.paged else None,
+            predicted_paged_bytes=trainer.plan.paged_bytes,
+            step_joules=median_high(run.joules) if run.joules else None,
             predicted_joules=trainer.plan.joules,
             energy=run.energy,
             costs=trainer.costs_text,
@@ -289,10 +289,6 @@ def _again(save: Path | None) -> str:
     """The command that goes on with this one."""
     more = ["--resume", *(["--force"] if save is not None else [])]
     return shlex.join(["poet", *sys.argv[1:], *(each for each in more if each not in sys.argv)])
-
-
-def _median(values: "list[Any]") -> Any:
-    return sorted(values)[len(values) // 2] if values else None
 
 
 def _mean(losses: list[float]) -> float | None:

@@ -19,10 +19,7 @@ from poet.planning import Question, answer, cores, question
 from poet.profiles import Profile
 from poet.schedule import (
     BoundSource,
-    Compute,
     Effort,
-    PageIn,
-    PageOut,
     Plan,
     Status,
     Transfers,
@@ -113,8 +110,8 @@ def row_of(method: str, plan: Plan) -> Row:
         joules=plan.joules,
         seconds=plan.seconds,
         peak_bytes=plan.peak_bytes,
-        recomputed=recomputed(plan) if found else None,
-        paged_bytes=paged_bytes(plan) if found else None,
+        recomputed=plan.recomputed if found else None,
+        paged_bytes=plan.paged_bytes if found else None,
         solve_seconds=plan.solve_seconds,
         first_seconds=plan.first_seconds,
         bound_joules=plan.bound_joules if own else None,
@@ -130,15 +127,6 @@ def row_of(method: str, plan: Plan) -> Row:
 def place(graph: str, device: str) -> str:
     """Which step it is, and where it runs; an instance is named after both already."""
     return graph if device.startswith("as in ") else f"{graph} on {device}"
-
-
-def recomputed(plan: Plan) -> int:
-    return sum(isinstance(step, Compute) for step in plan.schedule) - len(plan.graph.ops)
-
-
-def paged_bytes(plan: Plan) -> int:
-    moved = (step.tensor for step in plan.schedule if isinstance(step, PageIn | PageOut))
-    return sum(plan.graph.tensors[i].nbytes for i in moved)
 
 
 def surprises(rows: Iterable[Row]) -> list[str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import msgspec
 
 from poet.baselines import STARTS
-from poet.costs.analytic import analytic
-from poet.device import PLAIN, Costs, Device
+from poet.costs.analytic import analytic, with_workspaces
+from poet.device import Costs, Device
 from poet.devices import find_device
 from poet.errors import PoetError
 from poet.graph import MAX_BYTES, Graph
@@ -185,10 +185,7 @@ def _by_rates_first(asked: Question, profile: Profile, effort: Effort, minimize:
     worse valleys: ResNet-18 in 60 % of its RAM came out 1 % slower than by rates alone.
     """
     graph, costs = asked.graph, asked.costs
-    smooth = tuple(
-        {PLAIN: msgspec.structs.replace(rate[PLAIN], workspace_bytes=known[PLAIN].workspace_bytes)}
-        for rate, known in zip(analytic(graph, profile.device).ops, costs.ops, strict=True)
-    )
+    smooth = with_workspaces(analytic(graph, profile.device), costs).ops
     started = time.monotonic()
     part = msgspec.structs.replace(effort, time_limit_seconds=_BY_RATES * effort.time_limit_seconds)
     first = answer(

@@ -232,6 +232,17 @@ class Plan(
         bound: float | None = getattr(self, f"bound_{self.minimize}")
         return bound
 
+    @property
+    def recomputed(self) -> int:
+        """Runs of ops beyond the first of each."""
+        return sum(isinstance(step, Compute) for step in self.schedule) - len(self.graph.ops)
+
+    @property
+    def paged_bytes(self) -> int:
+        """What the schedule moves to and from the store."""
+        moved = (step.tensor for step in self.schedule if isinstance(step, PageIn | PageOut))
+        return sum(self.graph.tensors[i].nbytes for i in moved)
+
     def plot(self) -> Any:
         """RAM over the step and where every tensor is, as a plotly figure for notebooks."""
         # Values know nothing of the rooms above them, and plotly is an extra.
@@ -294,9 +305,9 @@ def _schedule_text(plan: Plan) -> str:
     count = dict.fromkeys((Compute, PageOut, PageIn, Free), 0)
     for instruction in plan.schedule:
         count[type(instruction)] += 1
-    again = count[Compute] - len(plan.graph.ops)
     return (
-        f"{len(plan.schedule):,} instructions: {len(plan.graph.ops):,} ops, {again:,} recomputed, "
+        f"{len(plan.schedule):,} instructions: {len(plan.graph.ops):,} ops, "
+        f"{plan.recomputed:,} recomputed, "
         f"{count[PageOut]:,} paged out, {count[PageIn]:,} paged in"
     )
 

@@ -64,6 +64,15 @@ def analytic(graph: Graph, device: Device) -> Costs:
         raise PoetError(f"{device.title} has figures POET cannot use: {error}") from error
 
 
+def with_workspaces(costs: Costs, known: Costs) -> Costs:
+    """The same costs, each op with the workspace that other costs of the graph know."""
+    ops = tuple(
+        {PLAIN: msgspec.structs.replace(mine[PLAIN], workspace_bytes=other[PLAIN].workspace_bytes)}
+        for mine, other in zip(costs.ops, known.ops, strict=True)
+    )
+    return msgspec.structs.replace(costs, ops=ops)
+
+
 def op_work(graph: Graph, k: int) -> Work:
     """The FLOPs and the bytes of op k, all its calls together."""
     flops = bytes_moved = 0

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from poet.quantities import amount_text, bytes_text
-from poet.schedule import PageIn, PageOut, Plan
 
 if TYPE_CHECKING:
     from poet.reports.tables import Align
@@ -44,12 +43,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     checkpoint: str | None = None
     weights: str | None = None
-
-
-def planned_page_bytes(plan: Plan) -> int:
-    """What the plan moves to and from the store in a step."""
-    moved = (step.tensor for step in plan.schedule if isinstance(step, PageIn | PageOut))
-    return sum(plan.graph.tensors[i].nbytes for i in moved)
 
 
 def outcome_rows(outcome: Outcome) -> list[tuple[str, str]]:

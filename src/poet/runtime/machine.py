@@ -69,21 +69,24 @@ class Machine:
         """Make sure that op k can take so many bytes more."""
         need = self.live_bytes + nbytes
         if self.budget_bytes is not None and need > self.budget_bytes:
-            need = self._make_room(k, nbytes)
+            need = self._need_after_page_outs(nbytes)
+            if need > self.budget_bytes:
+                raise OutOfBudget(
+                    f"{self.graph.op_text(k)} would bring RAM to {need:,} bytes; the budget is "
+                    f"{self.budget_bytes:,}"
+                )
         if need > self.peak_bytes:
             self.peak_bytes, self.peak_op = need, k
 
-    def _make_room(self, k: int, nbytes: int) -> int:
+    def _need_after_page_outs(self, nbytes: int) -> int:
+        """The bytes there would be with so many more, once enough page-outs have ended."""
         for i in list(self._going):
+            if self.live_bytes + nbytes <= (self.budget_bytes or 0):
+                break
             transfer, held = self._going.pop(i)
             transfer.wait()
             self.live_bytes -= held
-            if self.live_bytes + nbytes <= (self.budget_bytes or 0):
-                return self.live_bytes + nbytes
-        raise OutOfBudget(
-            f"{self.graph.op_text(k)} would bring RAM to {self.live_bytes + nbytes:,} bytes; the "
-            f"budget is {self.budget_bytes:,}"
-        )
+        return self.live_bytes + nbytes
 
     def made(self, i: int, tensor: torch.Tensor) -> None:
         """A tensor was made: count the bytes it really has."""
@@ -148,11 +151,7 @@ class Machine:
     def room_for_page(self, i: int, nbytes: int) -> None:
         need = self.live_bytes + nbytes
         if self.budget_bytes is not None and need > self.budget_bytes:
-            for other in list(self._going):
-                transfer, held = self._going.pop(other)
-                transfer.wait()
-                self.live_bytes -= held
-            need = self.live_bytes + nbytes
+            need = self._need_after_page_outs(nbytes)
             if need > self.budget_bytes:
                 raise OutOfBudget(
                     f"the page-in of {self.graph.tensor_text(i)} would bring RAM to {need:,} "

@@ -25,7 +25,7 @@ from poet.runtime.machine import Machine
 from poet.runtime.page_file import BLOCK_BYTES
 from poet.runtime.state import State
 from poet.runtime.stores import Store
-from poet.schedule import Compute, PageIn, PageOut, Plan
+from poet.schedule import PageIn, PageOut, Plan
 from poet.tracer.program import Program, Result
 
 _PAGES = 1_000_000
@@ -178,16 +178,12 @@ class Trainer(State):
     def _say(self, plan: Plan) -> None:
         if self._quiet:
             return
-        counts = {
-            kind: sum(isinstance(s, kind) for s in plan.schedule)
-            for kind in (Compute, PageOut, PageIn)
-        }
-        again = counts[Compute] - len(plan.graph.ops)
+        outs, ins = (sum(isinstance(s, kind) for s in plan.schedule) for kind in (PageOut, PageIn))
         budget = "no limit" if plan.budget.ram_bytes is None else bytes_text(plan.budget.ram_bytes)
         gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
         print(
             f"poet: {plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)} of {budget}; "
-            f"{again} ops recomputed, {counts[PageOut]} page-outs, {counts[PageIn]} page-ins; "
+            f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins; "
             f"{amount_text(plan.seconds or 0.0, 's')} predicted{gap}",
             file=sys.stderr,
         )
