@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench setup clean compiler browser
+.PHONY: demo test check bench setup clean compiler browser emulator
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
@@ -31,7 +31,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-setup: .venv/dev.stamp compiler browser
+setup: .venv/dev.stamp compiler browser emulator
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET and the tools to work on it into .venv ..."
@@ -52,6 +52,11 @@ browser:
 	@command -v chromium >/dev/null \
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 	  || echo "no chromium found: tests of the report page will be skipped"
+
+emulator:
+	@{ command -v arm-none-eabi-gcc && command -v qemu-system-arm; } >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-arm-none-eabi qemu-system-arm >/dev/null; } \
+	  || echo "no cross compiler or emulator found: tests of firmware on boards will be skipped"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -24,6 +24,7 @@ from poet.verdict import Report, Violation
 from poet.version import __version__
 
 if TYPE_CHECKING:
+    from poet.emitting import emit
     from poet.profiling.measuring import profile
     from poet.runtime.file_store import FileStore
     from poet.runtime.memory_store import MemoryStore
@@ -64,6 +65,7 @@ __all__ = [
     "capture",
     "check",
     "compare",
+    "emit",
     "find_device",
     "places",
     "plan",
@@ -75,18 +77,19 @@ __all__ = [
 ]
 
 
-_NEEDING_TORCH = {
+_LATE = {
     "FileStore": "poet.runtime.file_store",
     "MemoryStore": "poet.runtime.memory_store",
     "Trainer": "poet.training",
+    "emit": "poet.emitting",
     "profile": "poet.profiling.measuring",
     "wrap": "poet.training",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """The names that need torch, imported when they are first asked for."""
-    home = _NEEDING_TORCH.get(name)
+    """The names that few need, or that need torch: imported when they are first asked for."""
+    home = _LATE.get(name)
     if home is not None:
         return getattr(import_module(home), name)
     raise AttributeError(f"module 'poet' has no attribute {name!r}")

@@ -21,6 +21,7 @@ import typer
 import poet
 from poet.baselines import METHODS
 from poet.cli_compare import compare_command, frontier_command
+from poet.cli_firmware import card, emit, emulate
 from poet.cli_models import CacheFlag, JsonFlag, models
 from poet.cli_profile import profile
 from poet.cli_report import report
@@ -287,6 +288,9 @@ def plan(
 
 
 app.command()(train)
+app.command()(emit)
+app.command()(emulate)
+app.add_typer(card, name="card")
 
 
 @app.command("check")

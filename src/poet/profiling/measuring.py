@@ -23,6 +23,7 @@ from poet.profiling.schedules import keep_all, much_paging
 from poet.profiling.scratch import scratch_bytes
 from poet.profiling.store_speed import speeds_beside, store_speed, usual_bytes
 from poet.runtime.file_store import FileStore
+from poet.runtime.heap import keep_freed_memory
 from poet.runtime.memory_store import MemoryStore
 from poet.runtime.stores import Store
 from poet.tracer.program import Program
@@ -48,6 +49,7 @@ def profile(
     """
     if not seconds > 0:
         raise PoetError(f"profiling for {seconds} seconds measures nothing; give more than 0")
+    keep_freed_memory()
     device = program.model_device
     board = power or ("h200" if device.type == "cuda" else "laptop")
     board = find_device(board) if isinstance(board, str) else board
@@ -56,8 +58,6 @@ def profile(
         plain = keep_all(program)
         counter = find_counter(device.type)
         meter = None if counter is None else Meter(counter)
-        # Paging comes first, as in a process that has just begun to train: whether freed memory
-        # goes back to the system depends on all that was allocated before.
         paging = Laps(program, much_paging(program, plain.costs), pages)
         with _metered(meter) as moving:
             paging.measure(

@@ -21,6 +21,7 @@ from poet.errors import PoetError
 from poet.quantities import amount_text, bytes_text, parse_bytes
 from poet.runtime.executor import Executor
 from poet.runtime.file_store import CHUNK_BYTES, FileStore
+from poet.runtime.heap import keep_freed_memory
 from poet.runtime.machine import Machine
 from poet.runtime.page_file import BLOCK_BYTES
 from poet.runtime.state import State
@@ -59,6 +60,7 @@ class Trainer(State):
     ) -> None:
         if params not in ("auto", "resident", "paged"):
             raise PoetError(f"params is {params!r}; it must be auto, resident or paged")
+        keep_freed_memory()
         self._capture, self._planner = capture, planner
         self._params: Params = params
         self._quiet = quiet

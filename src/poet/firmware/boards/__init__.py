@@ -1,0 +1,48 @@
+"""The boards that C can be written for: one folder each, with its figures and its start-up code."""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from poet.errors import PoetError
+
+FOLDER = Path(__file__).parent
+HOST = "host"
+
+
+class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A microcontroller board as the emulator has it.
+
+    `reserved_bytes` of its RAM are for the stack (`stack_bytes`) and variables; the rest is the
+    arena's. `machine` is the emulator's name for it, `cpu` what the compiler must know.
+    """
+
+    name: str
+    title: str
+    machine: str
+    cpu: tuple[str, ...]
+    clock_mhz: int
+    flash_origin: int
+    flash_bytes: int
+    ram_origin: int
+    ram_bytes: int
+    reserved_bytes: int
+    stack_bytes: int
+
+
+def targets() -> list[str]:
+    """What `--target` takes."""
+    return [HOST, *sorted(file.parent.name for file in FOLDER.glob("*/board.toml"))]
+
+
+@cache
+def find_board(name: str) -> Board | None:
+    """The board with this name; None for the computer itself."""
+    if name == HOST:
+        return None
+    file = FOLDER / name / "board.toml"
+    if name not in targets():
+        raise PoetError(f"there is no target {name!r}; the targets are {', '.join(targets())}")
+    return msgspec.convert({"name": name, **tomllib.loads(file.read_text())}, Board)

@@ -1,0 +1,532 @@
+/* Convolution and its gradients.
+ *
+ * Padding is never stored: for each pixel the taps of the kernel that fall inside the image are
+ * found first, and the inner loops run over those alone. Four channels and up to four pixels with
+ * the same taps are computed together.
+ */
+#include "kernels.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* The taps first, first + step, ... of a kernel that meet a pixel, and where they meet it. */
+struct taps {
+    int32_t first, count; /* of the kernel's row or column */
+    int32_t at;           /* index in the image for the first tap */
+};
+
+static int32_t at_least(int32_t value, int32_t divisor) /* value / divisor, rounded up; value > 0 */
+{
+    return divisor == 1 ? value : (value + divisor - 1) / divisor;
+}
+
+/* Forward: tap t of output pixel `out` reads input pixel out * stride - pad + t * dilation. */
+static struct taps reading(int32_t out, int32_t stride, int32_t pad, int32_t dilation,
+                           int32_t kernel, int32_t size)
+{
+    int32_t origin = out * stride - pad;
+    int32_t first = origin < 0 ? at_least(-origin, dilation) : 0;
+    int32_t beyond = size > origin ? at_least(size - origin, dilation) : 0;
+    if (beyond > kernel)
+        beyond = kernel;
+    struct taps found = {first, beyond > first ? beyond - first : 0, origin + first * dilation};
+    return found;
+}
+
+/* How the taps of an input pixel and the output pixels they come from follow each other. */
+struct pace {
+    int32_t tap, out;
+};
+
+static struct pace pace_of(int32_t stride, int32_t dilation)
+{
+    int32_t a = stride, b = dilation;
+    while (b != 0) {
+        int32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    struct pace found = {stride / a, dilation / a};
+    return found;
+}
+
+/* Backward: input pixel `in` is read by tap t of output pixel (in + pad - t * dilation) / stride. */
+static struct taps read_by(int32_t in, int32_t stride, int32_t pad, int32_t dilation,
+                           int32_t kernel, int32_t size, struct pace pace)
+{
+    struct taps found = {0, 0, 0};
+    int32_t tap = 0;
+    while (tap < pace.tap && (in + pad - tap * dilation) % stride != 0)
+        tap++;
+    if (tap == pace.tap)
+        return found;
+    for (; tap < kernel; tap += pace.tap) {
+        int32_t out = (in + pad - tap * dilation) / stride;
+        if (in + pad < tap * dilation)
+            break;
+        if (out >= size)
+            continue;
+        if (found.count == 0) {
+            found.first = tap;
+            found.at = out;
+        }
+        found.count++;
+    }
+    return found;
+}
+
+static int same_taps(struct taps a, struct taps b)
+{
+    return a.first == b.first && a.count == b.count;
+}
+
+/* The sums of some channels at some pixels of one row.
+ *
+ * `from` and `weight` stand at the first tap of the first plane. Planes, rows and taps are walked in
+ * this order, whatever the tile: a sum has the same bits in each.
+ */
+struct walk {
+    int32_t planes, rows, columns;                    /* of taps */
+    int32_t from_plane, from_row, from_column;        /* strides of what is read ... */
+    int32_t weight_plane, weight_row, weight_column;  /* ... and of the weights */
+    int32_t pixel, channel;                           /* from one pixel, one channel to the next */
+};
+
+/* `side`, `from_column`, `weight_column` and `pixel` are constants where the caller knows them: a
+ * side of 3 is a kernel of 3×3 whose taps are all inside, 0 any other. */
+INLINE void sums(const int channels, const int pixels, float *total, const float *from,
+                 const float *weight, const struct walk *w, const int side,
+                 const int32_t from_column, const int32_t weight_column, const int32_t pixel)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < channels * pixels; i++)
+        total[i] = 0.0f;
+    for (int32_t plane = 0; plane < w->planes; plane++) {
+        float part[8];
+#pragma GCC unroll 8
+        for (int i = 0; i < channels * pixels; i++)
+            part[i] = 0.0f;
+        const float *x = from, *y[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < channels; i++)
+            y[i] = weight + i * w->channel;
+#pragma GCC unroll 3
+        for (int row = 0; row < side; row++) {
+#pragma GCC unroll 3
+            for (int column = 0; column < side; column++)
+#pragma GCC unroll 4
+                for (int i = 0; i < channels; i++)
+#pragma GCC unroll 4
+                    for (int j = 0; j < pixels; j++)
+                        part[i * pixels + j] += y[i][row * side + column * weight_column] *
+                                                x[column * from_column + j * pixel];
+            x += w->from_row;
+        }
+        for (int32_t row = side > 0 ? 0 : w->rows; row > 0; row--) {
+            const float *at[4], *with[4];
+#pragma GCC unroll 4
+            for (int j = 0; j < pixels; j++)
+                at[j] = x + j * pixel;
+#pragma GCC unroll 4
+            for (int i = 0; i < channels; i++)
+                with[i] = y[i];
+            for (int32_t column = w->columns; column > 0; column--) {
+                float left[4], right[4];
+#pragma GCC unroll 4
+                for (int j = 0; j < pixels; j++) {
+                    left[j] = *at[j];
+                    at[j] += from_column;
+                }
+#pragma GCC unroll 4
+                for (int i = 0; i < channels; i++) {
+                    right[i] = *with[i];
+                    with[i] += weight_column;
+                }
+#pragma GCC unroll 4
+                for (int i = 0; i < channels; i++)
+#pragma GCC unroll 4
+                    for (int j = 0; j < pixels; j++)
+                        part[i * pixels + j] += right[i] * left[j];
+            }
+            x += w->from_row;
+#pragma GCC unroll 4
+            for (int i = 0; i < channels; i++)
+                y[i] += w->weight_row;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < channels * pixels; i++)
+            total[i] += part[i];
+        from += w->from_plane;
+        weight += w->weight_plane;
+    }
+}
+
+/* Writes `channels` planes of `out` at `pixels` pixels, `out_pixel` apart; adds `bias`, if any. */
+INLINE void tile(const int channels, const int pixels, float *out, int32_t out_plane,
+                 int32_t out_pixel, const float *bias, const float *from, const float *weight,
+                 const struct walk *w)
+{
+    float total[8];
+    int is_usual = w->rows == 3 && w->columns == 3 && w->weight_row == 3 && w->weight_column == 1;
+    if (is_usual && w->from_column == 1 && w->pixel == 1) /* a convolution of stride 1, ... */
+        sums(channels, pixels, total, from, weight, w, 3, 1, 1, 1);
+    else if (is_usual && w->from_column == 1 && w->pixel == 2) /* ... of stride 2 ... */
+        sums(channels, pixels, total, from, weight, w, 3, 1, 1, 2);
+    else if (is_usual && w->from_column == -1 && w->pixel == 1) /* ... and a gradient */
+        sums(channels, pixels, total, from, weight, w, 3, -1, 1, 1);
+    else if (w->weight_column == 1)
+        sums(channels, pixels, total, from, weight, w, 0, w->from_column, 1, w->pixel);
+    else
+        sums(channels, pixels, total, from, weight, w, 0, w->from_column, w->weight_column,
+             w->pixel);
+#pragma GCC unroll 4
+    for (int i = 0; i < channels; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < pixels; j++)
+            out[i * out_plane + j * out_pixel] =
+                bias ? bias[i] + total[i * pixels + j] : total[i * pixels + j];
+}
+
+static void tile_4x2(float *out, int32_t out_plane, int32_t out_pixel, const float *bias,
+                     const float *from, const float *weight, const struct walk *w)
+{
+    tile(4, 2, out, out_plane, out_pixel, bias, from, weight, w);
+}
+
+static void tile_4x1(float *out, int32_t out_plane, int32_t out_pixel, const float *bias,
+                     const float *from, const float *weight, const struct walk *w)
+{
+    tile(4, 1, out, out_plane, out_pixel, bias, from, weight, w);
+}
+
+static void tile_1x4(float *out, int32_t out_plane, int32_t out_pixel, const float *bias,
+                     const float *from, const float *weight, const struct walk *w)
+{
+    tile(1, 4, out, out_plane, out_pixel, bias, from, weight, w);
+}
+
+static void tile_1x1(float *out, int32_t out_plane, int32_t out_pixel, const float *bias,
+                     const float *from, const float *weight, const struct walk *w)
+{
+    tile(1, 1, out, out_plane, out_pixel, bias, from, weight, w);
+}
+
+/* All of `channels` planes at `pixels` pixels with the same taps. */
+static void pixels_of(float *out, int32_t channels, int32_t pixels, int32_t out_plane,
+                      int32_t out_pixel, const float *bias, const float *from, const float *weight,
+                      const struct walk *w)
+{
+    int32_t i = 0;
+    for (; i + 4 <= channels; i += 4) {
+        const float *b = bias ? bias + i : NULL;
+        const float *y = weight + i * w->channel;
+        float *to = out + i * out_plane;
+        int32_t j = 0;
+        for (; j + 2 <= pixels; j += 2)
+            tile_4x2(to + j * out_pixel, out_plane, out_pixel, b, from + j * w->pixel, y, w);
+        if (j < pixels)
+            tile_4x1(to + j * out_pixel, out_plane, out_pixel, b, from + j * w->pixel, y, w);
+    }
+    for (; i < channels; i++) {
+        const float *b = bias ? bias + i : NULL;
+        const float *y = weight + i * w->channel;
+        float *to = out + i * out_plane;
+        int32_t j = 0;
+        for (; j + 4 <= pixels; j += 4)
+            tile_1x4(to + j * out_pixel, out_plane, out_pixel, b, from + j * w->pixel, y, w);
+        for (; j < pixels; j++)
+            tile_1x1(to + j * out_pixel, out_plane, out_pixel, b, from + j * w->pixel, y, w);
+    }
+}
+
+/* A kernel of one tap that meets every pixel: a product of matrices. */
+static int is_product(const struct conv *s)
+{
+    return s->kernel_height == 1 && s->kernel_width == 1 && s->stride_y == 1 && s->stride_x == 1 &&
+           s->pad_y == 0 && s->pad_x == 0;
+}
+
+void conv(float *out, const float *in, const float *weight, const float *bias,
+          const struct conv *shape)
+{
+    const struct conv *s = shape;
+    int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
+    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
+    int32_t taps = s->kernel_height * s->kernel_width;
+    if (is_product(s)) {
+        struct matmul product = {.m = out_channels, .n = area, .k = channels,
+                                 .a_row = channels, .a_column = 1, .b_row = area, .b_column = 1};
+        for (int32_t at = 0; at < s->batch * s->groups; at++) {
+            int32_t group = at % s->groups;
+            float *y = out + at * out_channels * area;
+            matmul(y, weight + group * out_channels * channels, in + at * channels * area, NULL,
+                   &product);
+            if (bias)
+                for (int32_t o = 0; o < out_channels; o++)
+                    shift(y + o * area, y + o * area, bias[group * out_channels + o], area);
+        }
+        return;
+    }
+    struct walk w = {.planes = channels,
+                     .from_plane = area,
+                     .from_row = s->dilation_y * s->width,
+                     .from_column = s->dilation_x,
+                     .weight_plane = taps,
+                     .weight_row = s->kernel_width,
+                     .weight_column = 1,
+                     .pixel = s->stride_x,
+                     .channel = channels * taps};
+    for (int32_t sample = 0; sample < s->batch; sample++)
+        for (int32_t row = 0; row < s->out_height; row++) {
+            struct taps v =
+                reading(row, s->stride_y, s->pad_y, s->dilation_y, s->kernel_height, s->height);
+            w.rows = v.count;
+            int32_t column = 0;
+            while (column < s->out_width) {
+                struct taps h = reading(column, s->stride_x, s->pad_x, s->dilation_x,
+                                        s->kernel_width, s->width);
+                int32_t end = column + 1;
+                while (end < s->out_width &&
+                       same_taps(h, reading(end, s->stride_x, s->pad_x, s->dilation_x,
+                                            s->kernel_width, s->width)))
+                    end++;
+                w.columns = h.count;
+                for (int32_t group = 0; group < s->groups; group++) {
+                    int32_t at = sample * s->groups + group;
+                    pixels_of(out + at * out_channels * out_area + row * s->out_width + column,
+                              out_channels, end - column, out_area, 1,
+                              bias ? bias + group * out_channels : NULL,
+                              in + at * channels * area + v.at * s->width + h.at,
+                              weight + group * out_channels * channels * taps +
+                                  v.first * s->kernel_width + h.first,
+                              &w);
+                }
+                column = end;
+            }
+        }
+}
+
+void conv_input_gradient(float *in_gradient, const float *gradient, const float *weight,
+                         const struct conv *shape)
+{
+    const struct conv *s = shape;
+    int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
+    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
+    int32_t taps = s->kernel_height * s->kernel_width;
+    if (is_product(s)) {
+        struct matmul product = {.m = channels, .n = area, .k = out_channels,
+                                 .a_row = 1, .a_column = channels, .b_row = area, .b_column = 1};
+        for (int32_t at = 0; at < s->batch * s->groups; at++)
+            matmul(in_gradient + at * channels * area,
+                   weight + at % s->groups * out_channels * channels,
+                   gradient + at * out_channels * area, NULL, &product);
+        return;
+    }
+    struct pace down = pace_of(s->stride_y, s->dilation_y);
+    struct pace across = pace_of(s->stride_x, s->dilation_x);
+    struct walk w = {.planes = out_channels,
+                     .from_plane = out_area,
+                     .from_row = -down.out * s->out_width,
+                     .from_column = -across.out,
+                     .weight_plane = channels * taps,
+                     .weight_row = down.tap * s->kernel_width,
+                     .weight_column = across.tap,
+                     .pixel = 1,
+                     .channel = taps};
+    for (int32_t sample = 0; sample < s->batch; sample++)
+        for (int32_t row = 0; row < s->height; row++) {
+            struct taps v = read_by(row, s->stride_y, s->pad_y, s->dilation_y, s->kernel_height,
+                                    s->out_height, down);
+            w.rows = v.count;
+            /* Pixels a stride apart are met by the same taps. */
+            for (int32_t phase = 0; phase < s->stride_x && phase < s->width; phase++) {
+                int32_t column = phase;
+                while (column < s->width) {
+                    struct taps h = read_by(column, s->stride_x, s->pad_x, s->dilation_x,
+                                            s->kernel_width, s->out_width, across);
+                    int32_t end = column + s->stride_x, pixels = 1;
+                    while (end < s->width &&
+                           same_taps(h, read_by(end, s->stride_x, s->pad_x, s->dilation_x,
+                                                s->kernel_width, s->out_width, across))) {
+                        end += s->stride_x;
+                        pixels++;
+                    }
+                    w.columns = h.count;
+                    for (int32_t group = 0; group < s->groups; group++) {
+                        int32_t at = sample * s->groups + group;
+                        pixels_of(in_gradient + at * channels * area + row * s->width + column,
+                                  channels, pixels, area, s->stride_x, NULL,
+                                  gradient + at * out_channels * out_area + v.at * s->out_width +
+                                      h.at,
+                                  weight + group * out_channels * channels * taps +
+                                      v.first * s->kernel_width + h.first,
+                                  &w);
+                    }
+                    column = end;
+                }
+            }
+        }
+}
+
+/* One tap of the weight gradient for some output and input channels: a sum over all pixels, in
+ * parts of some rows each. */
+enum { PART = 64 };
+
+INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
+                         const float *gradient, const float *in, const struct conv *s,
+                         const int32_t stride_x, int32_t ky, int32_t kx)
+{
+    int32_t channels = s->channels / s->groups, taps = s->kernel_height * s->kernel_width;
+    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
+    /* Output columns and rows for which this tap lies inside the image. */
+    int32_t across = kx * s->dilation_x - s->pad_x, down = ky * s->dilation_y - s->pad_y;
+    int32_t begin = across < 0 ? at_least(-across, s->stride_x) : 0;
+    int32_t end = s->width > across ? at_least(s->width - across, s->stride_x) : 0;
+    int32_t first = down < 0 ? at_least(-down, s->stride_y) : 0;
+    int32_t beyond = s->height > down ? at_least(s->height - down, s->stride_y) : 0;
+    if (end > s->out_width)
+        end = s->out_width;
+    if (beyond > s->out_height)
+        beyond = s->out_height;
+    int32_t columns = end > begin ? end - begin : 0;
+    int32_t rows_a_part = columns > 0 ? (PART + columns - 1) / columns : 1;
+    int32_t next_y = s->out_width - columns;
+    int32_t next_x = s->stride_y * s->width - columns * stride_x;
+    float total[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < outs * ins; i++)
+        total[i] = 0.0f;
+    for (int32_t sample = 0; sample < s->batch; sample++) {
+        const float *y[4], *x[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < outs; i++)
+            y[i] = gradient + (sample * s->out_channels + i) * out_area + first * s->out_width +
+                   begin;
+#pragma GCC unroll 4
+        for (int j = 0; j < ins; j++)
+            x[j] = in + (sample * s->channels + j) * area +
+                   (first * s->stride_y + down) * s->width + begin * stride_x + across;
+        int32_t row = first;
+        while (row < beyond && columns > 0) {
+            int32_t stop = row + rows_a_part < beyond ? row + rows_a_part : beyond;
+            float part[16];
+#pragma GCC unroll 16
+            for (int i = 0; i < outs * ins; i++)
+                part[i] = 0.0f;
+            for (; row < stop; row++) {
+                for (int32_t column = columns; column > 0; column--) {
+                    float left[4], right[4];
+#pragma GCC unroll 4
+                    for (int i = 0; i < outs; i++)
+                        left[i] = *y[i]++;
+#pragma GCC unroll 4
+                    for (int j = 0; j < ins; j++) {
+                        right[j] = *x[j];
+                        x[j] += stride_x;
+                    }
+#pragma GCC unroll 4
+                    for (int i = 0; i < outs; i++)
+#pragma GCC unroll 4
+                        for (int j = 0; j < ins; j++)
+                            part[i * ins + j] += left[i] * right[j];
+                }
+#pragma GCC unroll 4
+                for (int i = 0; i < outs; i++)
+                    y[i] += next_y;
+#pragma GCC unroll 4
+                for (int j = 0; j < ins; j++)
+                    x[j] += next_x;
+            }
+#pragma GCC unroll 16
+            for (int i = 0; i < outs * ins; i++)
+                total[i] += part[i];
+        }
+    }
+    int32_t tap = ky * s->kernel_width + kx;
+#pragma GCC unroll 4
+    for (int i = 0; i < outs; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ins; j++)
+            weight_gradient[(i * channels + j) * taps + tap] = total[i * ins + j];
+}
+
+INLINE void taps_gradient(const int outs, const int ins, float *weight_gradient,
+                          const float *gradient, const float *in, const struct conv *s)
+{
+    for (int32_t ky = 0; ky < s->kernel_height; ky++)
+        for (int32_t kx = 0; kx < s->kernel_width; kx++) {
+            if (s->stride_x == 1)
+                tap_gradient(outs, ins, weight_gradient, gradient, in, s, 1, ky, kx);
+            else
+                tap_gradient(outs, ins, weight_gradient, gradient, in, s, s->stride_x, ky, kx);
+        }
+}
+
+static void gradient_4x4(float *to, const float *gradient, const float *in, const struct conv *s)
+{
+    taps_gradient(4, 4, to, gradient, in, s);
+}
+
+static void gradient_4x1(float *to, const float *gradient, const float *in, const struct conv *s)
+{
+    taps_gradient(4, 1, to, gradient, in, s);
+}
+
+static void gradient_1x4(float *to, const float *gradient, const float *in, const struct conv *s)
+{
+    taps_gradient(1, 4, to, gradient, in, s);
+}
+
+static void gradient_1x1(float *to, const float *gradient, const float *in, const struct conv *s)
+{
+    taps_gradient(1, 1, to, gradient, in, s);
+}
+
+void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
+                          const struct conv *shape)
+{
+    const struct conv *s = shape;
+    int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
+    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
+    int32_t taps = s->kernel_height * s->kernel_width;
+    for (int32_t group = 0; group < s->groups; group++) {
+        const float *x = in + group * channels * area;
+        int32_t o = group * out_channels, beyond = o + out_channels;
+        for (; o + 4 <= beyond; o += 4) {
+            const float *y = gradient + o * out_area;
+            float *to = weight_gradient + o * channels * taps;
+            int32_t i = 0;
+            for (; i + 4 <= channels; i += 4)
+                gradient_4x4(to + i * taps, y, x + i * area, s);
+            for (; i < channels; i++)
+                gradient_4x1(to + i * taps, y, x + i * area, s);
+        }
+        for (; o < beyond; o++) {
+            const float *y = gradient + o * out_area;
+            float *to = weight_gradient + o * channels * taps;
+            int32_t i = 0;
+            for (; i + 4 <= channels; i += 4)
+                gradient_1x4(to + i * taps, y, x + i * area, s);
+            for (; i < channels; i++)
+                gradient_1x1(to + i * taps, y, x + i * area, s);
+        }
+    }
+}
+
+void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape)
+{
+    const struct conv *s = shape;
+    for (int32_t channel = 0; channel < s->out_channels; channel++) {
+        float total = 0.0f;
+        for (int32_t sample = 0; sample < s->batch; sample++) {
+            const float *y = gradient + (sample * s->out_channels + channel) * s->out_height *
+                                            s->out_width;
+            for (int32_t row = 0; row < s->out_height; row++) {
+                float part = 0.0f;
+                for (int32_t column = 0; column < s->out_width; column++)
+                    part += *y++;
+                total += part;
+            }
+        }
+        bias_gradient[channel] = total;
+    }
+}

@@ -1,0 +1,147 @@
+/* Kernels of a training step: plain float32 C, no libm, no malloc.
+ *
+ * Every kernel adds in an order that depends on shapes alone, and no product is fused with a sum by
+ * the compiler (build with -ffp-contract=off), so that all processors give the same bits. Long sums
+ * are made of short ones, to lose less to rounding.
+ *
+ * Tensors are row-major unless a view says otherwise; images are [batch][channel][row][column].
+ */
+#ifndef POET_KERNELS_H
+#define POET_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Up to four dimensions of a tensor, the last the fastest; strides in elements. */
+enum { DIMS = 4 };
+struct view {
+    int32_t size[DIMS];
+    int32_t stride[DIMS];
+};
+
+/* ---- arithmetic.c ---- */
+float poet_exp(float x);
+float poet_log(float x);
+float poet_sqrt(float x);
+float poet_tanh(float x);
+float poet_sigmoid(float x);
+
+/* ---- matmul.c ---- */
+
+/* out[m][n] = row[n] (or 0) + sum over k of a[m][k] * b[k][n]; strides in elements. */
+struct matmul {
+    int32_t m, n, k;
+    int32_t a_row, a_column, b_row, b_column;
+};
+void matmul(float *out, const float *a, const float *b, const float *row, const struct matmul *shape);
+
+/* ---- conv.c ---- */
+struct conv {
+    int32_t batch, groups;
+    int32_t channels, height, width;             /* of the input */
+    int32_t out_channels, out_height, out_width; /* of the output */
+    int32_t kernel_height, kernel_width;
+    int32_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+};
+void conv(float *out, const float *in, const float *weight, const float *bias,
+          const struct conv *shape);
+void conv_input_gradient(float *in_gradient, const float *gradient, const float *weight,
+                         const struct conv *shape);
+void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
+                          const struct conv *shape);
+void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape);
+
+/* ---- norm.c ---- */
+struct norm {
+    int32_t batch, channels, area; /* area: pixels of one channel of one sample */
+    float momentum, epsilon;
+};
+void batch_norm(float *out, float *mean, float *inverse, float *new_mean, float *new_variance,
+                const float *in, const float *weight, const float *bias, const float *old_mean,
+                const float *old_variance, const struct norm *shape);
+void batch_norm_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                         const float *gradient, const float *in, const float *weight,
+                         const float *mean, const float *inverse, const struct norm *shape);
+void batch_norm_fixed(float *out, const float *in, const float *weight, const float *bias,
+                      const float *mean, const float *variance, const struct norm *shape);
+void batch_norm_fixed_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                               const float *gradient, const float *in, const float *weight,
+                               const float *mean, const float *variance, const struct norm *shape);
+
+/* ---- pointwise.c ---- */
+void relu(float *out, const float *in, int32_t count);
+void relu_gradient(float *out, const float *gradient, const float *result, float threshold,
+                   int32_t count);
+void clamp(float *out, const float *in, float low, float high, int32_t count);
+void clamp_gradient(float *out, const float *gradient, const float *in, float low, float high,
+                    int32_t count);
+void tanh_all(float *out, const float *in, int32_t count);
+void tanh_gradient(float *out, const float *gradient, const float *result, int32_t count);
+void sigmoid_all(float *out, const float *in, int32_t count);
+void sigmoid_gradient(float *out, const float *gradient, const float *result, int32_t count);
+void scale(float *out, const float *in, float factor, int32_t count);
+void shift(float *out, const float *in, float term, int32_t count);
+void divide_by(float *out, const float *in, float divisor, int32_t count);
+void add(float *out, const float *a, const float *b, float b_factor, int32_t count);
+void multiply(float *out, const float *a, const float *b, int32_t count);
+void fill(float *out, float value, int32_t count);
+void fill_bytes(void *out, uint8_t value, int32_t count);
+void copy_bytes(void *out, const void *in, int32_t count);
+void add_whole(int64_t *out, const int64_t *in, int64_t term, int32_t count);
+/* The same for tensors that are not row-major: one view each, sizes from the first. */
+void copy_view(float *out, const float *in, const struct view *out_view, const struct view *in_view);
+void add_view(float *out, const float *a, const float *b, float b_factor,
+              const struct view *out_view, const struct view *a_view, const struct view *b_view);
+void multiply_view(float *out, const float *a, const float *b, const struct view *out_view,
+                   const struct view *a_view, const struct view *b_view);
+
+/* ---- reduce.c ---- */
+
+/* out = scale * sum of `in` over the dimensions of `inner`, for each index of `outer`. */
+void sum_view(float *out, const float *in, const struct view *outer, const struct view *inner,
+              float divisor);
+
+/* ---- pooling.c ---- */
+struct pool {
+    int32_t planes; /* batch times channels */
+    int32_t height, width, out_height, out_width;
+    int32_t kernel_height, kernel_width;
+    int32_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+    int32_t count_padding, divisor; /* of averages: whether padding counts; a fixed divisor, or 0 */
+};
+void max_pool(float *out, int64_t *at, const float *in, const struct pool *shape);
+void max_pool_gradient(float *in_gradient, const float *gradient, const int64_t *at,
+                       const struct pool *shape);
+void average_pool(float *out, const float *in, const struct pool *shape);
+void average_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape);
+void adaptive_pool(float *out, const float *in, const struct pool *shape);
+void adaptive_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape);
+
+/* ---- loss.c ---- */
+void log_softmax(float *out, const float *in, int32_t rows, int32_t columns);
+void log_softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
+                          int32_t columns);
+/* Mean (or sum) of the negative log-likelihoods of rows whose target is not `ignored`. */
+void nll_loss(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
+              int32_t columns, int64_t ignored, int32_t is_mean);
+void nll_loss_gradient(float *out, const float *gradient, const int64_t *target,
+                       const float *counted, int32_t rows, int32_t columns, int64_t ignored,
+                       int32_t is_mean);
+
+/* ---- dropout.c ---- */
+
+/* Keeps each element with a chance of `kept`, by a generator that counts: the same seed, step and
+ * op give the same mask on every run. Kept ones become 1 / kept, the others 0. */
+void dropout_mask(float *out, float kept, uint32_t seed, uint32_t step, uint32_t op, int32_t count);
+
+/* ---- update.c ---- */
+struct sgd {
+    float momentum, dampening, weight_decay;
+    int32_t nesterov;
+};
+void sgd(float *parameter, const float *gradient, double learning_rate, const struct sgd *rule,
+         int32_t count);
+void sgd_momentum(float *parameter, float *buffer, const float *gradient, double learning_rate,
+                  int64_t step, const struct sgd *rule, int32_t count);
+
+#endif

@@ -1,0 +1,145 @@
+/* Maximum and average over windows of an image. */
+#include "kernels.h"
+
+struct window {
+    int32_t begin, end; /* inside the image */
+    int32_t padded;     /* its extent, padding counted */
+};
+
+static struct window window_of(int32_t out, int32_t stride, int32_t pad, int32_t kernel,
+                               int32_t size)
+{
+    int32_t begin = out * stride - pad, end = begin + kernel;
+    if (end > size + pad)
+        end = size + pad;
+    struct window found = {begin < 0 ? 0 : begin, end > size ? size : end, end - begin};
+    return found;
+}
+
+void max_pool(float *out, int64_t *at, const float *in, const struct pool *shape)
+{
+    const struct pool *s = shape;
+    for (int32_t plane = 0; plane < s->planes; plane++, in += s->height * s->width)
+        for (int32_t oy = 0; oy < s->out_height; oy++)
+            for (int32_t ox = 0; ox < s->out_width; ox++) {
+                int32_t best = -1;
+                for (int32_t ky = 0; ky < s->kernel_height; ky++) {
+                    int32_t y = oy * s->stride_y - s->pad_y + ky * s->dilation_y;
+                    if (y < 0 || y >= s->height)
+                        continue;
+                    for (int32_t kx = 0; kx < s->kernel_width; kx++) {
+                        int32_t x = ox * s->stride_x - s->pad_x + kx * s->dilation_x;
+                        if (x < 0 || x >= s->width)
+                            continue;
+                        int32_t here = y * s->width + x;
+                        if (best < 0 || in[here] > in[best] || in[here] != in[here])
+                            best = here;
+                    }
+                }
+                *out++ = in[best];
+                *at++ = best;
+            }
+}
+
+void max_pool_gradient(float *in_gradient, const float *gradient, const int64_t *at,
+                       const struct pool *shape)
+{
+    const struct pool *s = shape;
+    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
+    fill(in_gradient, 0.0f, s->planes * area);
+    for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
+        for (int32_t i = 0; i < out_area; i++)
+            in_gradient[(int32_t)*at++] += *gradient++;
+}
+
+static float divisor_of(const struct pool *s, struct window v, struct window h)
+{
+    if (s->divisor)
+        return (float)s->divisor;
+    return (float)(s->count_padding ? v.padded * h.padded
+                                    : (v.end - v.begin) * (h.end - h.begin));
+}
+
+void average_pool(float *out, const float *in, const struct pool *shape)
+{
+    const struct pool *s = shape;
+    for (int32_t plane = 0; plane < s->planes; plane++, in += s->height * s->width)
+        for (int32_t oy = 0; oy < s->out_height; oy++) {
+            struct window v = window_of(oy, s->stride_y, s->pad_y, s->kernel_height, s->height);
+            for (int32_t ox = 0; ox < s->out_width; ox++) {
+                struct window h = window_of(ox, s->stride_x, s->pad_x, s->kernel_width, s->width);
+                float total = 0.0f;
+                for (int32_t y = v.begin; y < v.end; y++) {
+                    float part = 0.0f;
+                    for (int32_t x = h.begin; x < h.end; x++)
+                        part += in[y * s->width + x];
+                    total += part;
+                }
+                *out++ = total / divisor_of(s, v, h);
+            }
+        }
+}
+
+void average_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
+{
+    const struct pool *s = shape;
+    int32_t area = s->height * s->width;
+    fill(in_gradient, 0.0f, s->planes * area);
+    for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
+        for (int32_t oy = 0; oy < s->out_height; oy++) {
+            struct window v = window_of(oy, s->stride_y, s->pad_y, s->kernel_height, s->height);
+            for (int32_t ox = 0; ox < s->out_width; ox++) {
+                struct window h = window_of(ox, s->stride_x, s->pad_x, s->kernel_width, s->width);
+                float share = *gradient++ / divisor_of(s, v, h);
+                for (int32_t y = v.begin; y < v.end; y++)
+                    for (int32_t x = h.begin; x < h.end; x++)
+                        in_gradient[y * s->width + x] += share;
+            }
+        }
+}
+
+/* Window `out` of `count` windows that cover `size` pixels as evenly as they can. */
+static struct window even(int32_t out, int32_t count, int32_t size)
+{
+    int32_t begin = out * size / count, end = ((out + 1) * size + count - 1) / count;
+    struct window found = {begin, end, end - begin};
+    return found;
+}
+
+void adaptive_pool(float *out, const float *in, const struct pool *shape)
+{
+    const struct pool *s = shape;
+    for (int32_t plane = 0; plane < s->planes; plane++, in += s->height * s->width)
+        for (int32_t oy = 0; oy < s->out_height; oy++) {
+            struct window v = even(oy, s->out_height, s->height);
+            for (int32_t ox = 0; ox < s->out_width; ox++) {
+                struct window h = even(ox, s->out_width, s->width);
+                float total = 0.0f;
+                for (int32_t y = v.begin; y < v.end; y++) {
+                    float part = 0.0f;
+                    for (int32_t x = h.begin; x < h.end; x++)
+                        part += in[y * s->width + x];
+                    total += part;
+                }
+                *out++ = total / (float)(v.padded * h.padded);
+            }
+        }
+}
+
+void adaptive_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
+{
+    const struct pool *s = shape;
+    int32_t area = s->height * s->width;
+    fill(in_gradient, 0.0f, s->planes * area);
+    for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
+        for (int32_t oy = 0; oy < s->out_height; oy++) {
+            struct window v = even(oy, s->out_height, s->height);
+            for (int32_t ox = 0; ox < s->out_width; ox++) {
+                struct window h = even(ox, s->out_width, s->width);
+                float share = *gradient++ / (float)(v.padded * h.padded);
+                for (int32_t y = v.begin; y < v.end; y++)
+                    for (int32_t x = h.begin; x < h.end; x++)
+                        in_gradient[y * s->width + x] += share;
+            }
+        }
+}

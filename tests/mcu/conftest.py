@@ -1,0 +1,76 @@
+"""Plans and firmware for the tests, made once."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import poet
+from poet.capturing import capture_named
+from poet.emitting import emit
+from poet.optimizers import parse_optimizer
+from poet.schedule import Plan
+
+TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
+NETS = "tests/mcu/nets.py"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def board_tools() -> None:
+    """The cross compiler and the emulator: skipped without on a laptop, demanded in CI."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing and not os.environ.get("CI"):
+        pytest.skip(f"{', '.join(missing)} not installed")
+    assert not missing, f"{', '.join(missing)} not installed"
+
+
+Planner = Callable[..., Plan]
+
+
+@pytest.fixture(scope="session")
+def planned() -> Planner:
+    """A plan for a network, made once for each question."""
+    known: dict[tuple[object, ...], Plan] = {}
+
+    def plan(
+        model: str, ram: int | str, optimizer: str = "sgd?momentum=0.9", params: str = "paged",
+        method: str | None = None,
+    ) -> Plan:  # fmt: skip
+        key = (model, ram, optimizer, params, method)
+        if key not in known:
+            name = f"{ROOT}/{model}" if model.startswith("tests/") else model
+            program = capture_named(name, parse_optimizer(optimizer))
+            made = poet.plan(
+                program, device="nrf52840", ram=ram, params=params, method=method,  # type: ignore[arg-type]
+                time_limit=3, work_limit=None,
+            )  # fmt: skip
+            assert made.schedule, made.reason
+            known[key] = made
+        return known[key]
+
+    return plan
+
+
+Emitter = Callable[..., Path]
+
+
+@pytest.fixture
+def emitted(tmp_path: Path) -> Emitter:
+    """A folder of C for a plan and a target."""
+
+    def write(plan: Plan, target: str = "host", **more: object) -> Path:
+        folder = tmp_path / f"{target}-{len(list(tmp_path.iterdir()))}"
+        emit(plan, folder, target, learning_rate=0.05, **more)  # type: ignore[arg-type]
+        return folder
+
+    return write
+
+
+def run_make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "-C", str(folder), *words], capture_output=True, text=True, check=False
+    )

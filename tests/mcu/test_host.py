@@ -1,0 +1,178 @@
+"""C on the host: plans that page and recompute give the bits of plans that keep all."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import poet
+from poet.emitting import dropout_mask
+from poet.errors import PoetError
+from poet.firmware.card import read_tensors
+from poet.firmware.comparing import compare_card
+from poet.firmware.contents import read_safetensors, write_safetensors
+from poet.firmware.emulation import build, emulate
+from poet.firmware.folder import read_folder
+
+from .conftest import NETS, Emitter, Planner, run_make
+
+TIGHT = {
+    "mlp?size=8&hidden=16&layers=1&dropout=0.3": "13 KB",
+    "lenet?size=16": "122 KB",
+    f"{NETS}:resnet8": "120 KB",
+    f"{NETS}:separable": "48 KB",
+    f"{NETS}:mixed": "10 KB",
+}
+
+
+@pytest.mark.parametrize("model", TIGHT)
+def test_any_plan_gives_the_same_bits(model: str, planned: Planner, emitted: Emitter) -> None:
+    keep = emitted(planned(model, "64 MB", params="resident", method="keep-all"))
+    tight = emitted(planned(model, TIGHT[model]))
+    for folder in (keep, tight):
+        assert emulate(folder).differences == ()
+    made, plan = read_folder(tight)
+    other, whole = read_folder(keep)
+    ours = read_tensors(tight / "card.img", plan.graph, made.card)
+    theirs = read_tensors(keep / "card.img", whole.graph, other.card)
+    assert ours.keys() == theirs.keys()
+    for i in ours:
+        assert ours[i].tobytes() == theirs[i].tobytes(), plan.graph.tensors[i].name
+    against = compare_card(tight)
+    assert against is not None
+    assert against.is_close, against
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "sgd?momentum=0.9&nesterov=1&weight_decay=0.1",
+                                       "sgd?momentum=0.5&dampening=0.3"])  # fmt: skip
+def test_every_kind_of_sgd(optimizer: str, planned: Planner, emitted: Emitter) -> None:
+    folder = emitted(planned(f"{NETS}:mixed", "20 KB", optimizer))
+    emulate(folder)
+    against = compare_card(folder)
+    assert against is not None
+    assert against.is_close, against
+
+
+def test_no_complaints_from_the_sanitizers(planned: Planner, emitted: Emitter) -> None:
+    for model in (f"{NETS}:mixed", "lenet?size=16"):
+        folder = emitted(planned(model, TIGHT[model]))
+        made, _ = read_folder(folder)
+        build(folder, made, "EXTRA=-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
+        done = subprocess.run(["./train"], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.endswith("done\n")
+
+
+def test_the_same_plan_gives_the_same_files(planned: Planner, emitted: Emitter) -> None:
+    plan = planned("lenet?size=16", "122 KB")
+    first, second = emitted(plan), emitted(plan)
+    for file in sorted(first.iterdir()):
+        assert (second / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_a_second_compiler_agrees_on_no_optimization(planned: Planner, emitted: Emitter) -> None:
+    plan = planned(f"{NETS}:separable", TIGHT[f"{NETS}:separable"])
+    fast, slow = emitted(plan), emitted(plan)
+    emulate(fast)
+    assert run_make(slow, "EXTRA=-O0").returncode == 0
+    emulate(slow)
+    assert (fast / "card.img").read_bytes() == (slow / "card.img").read_bytes()
+
+
+def test_weights_go_to_the_card_and_come_back(
+    planned: Planner, emitted: Emitter, tmp_path: Path
+) -> None:
+    plan = planned("lenet?size=16", "122 KB")
+    first = emitted(plan, seed=3)
+    made, _ = read_folder(first)
+    values = read_tensors(first / "card.img", plan.graph, made.card)
+    named = {plan.graph.tensors[i].name: x for i, x in values.items()
+             if plan.graph.tensors[i].role != "optimizer_state"}  # fmt: skip
+    write_safetensors(named, tmp_path / "w.safetensors")
+    second = emitted(plan, weights=tmp_path / "w.safetensors", seed=3)
+    assert (second / "card.img").read_bytes() == (first / "card.img").read_bytes()
+    found = read_safetensors(tmp_path / "w.safetensors")
+    assert all((found[name] == array).all() for name, array in named.items())
+
+
+def test_a_trained_card_returns_to_pytorch(
+    planned: Planner, emitted: Emitter, tmp_path: Path, poet_command: object
+) -> None:
+    from safetensors.torch import load_file
+
+    from poet.zoo import build as build_model
+
+    folder = emitted(planned("lenet?size=16", "122 KB"))
+    emulate(folder)
+    code, _, _ = poet_command("card", "export", folder, "-o", tmp_path / "x.safetensors")  # type: ignore[operator]
+    assert code == 0
+    model = build_model("lenet?size=16").model
+    model.load_state_dict(load_file(tmp_path / "x.safetensors"))
+    made, plan = read_folder(folder)
+    values = read_tensors(folder / "card.img", plan.graph, made.card)
+    parameters = dict(model.named_parameters())
+    for i, array in values.items():
+        tensor = plan.graph.tensors[i]
+        if tensor.role == "parameter":
+            assert np.array_equal(parameters[tensor.name].detach().numpy(), array)
+
+
+def test_training_goes_on_where_the_card_stands(planned: Planner, emitted: Emitter) -> None:
+    plan = planned("lenet?size=16", "122 KB")
+    once, twice = emitted(plan), emitted(plan)
+    emulate(once, steps=4)
+    emulate(twice, steps=1)
+    emulate(twice, steps=3)
+    first, second = ((f / "card.img").read_bytes() for f in (once, twice))
+    assert first[512:] == second[512:]
+
+
+def test_own_data(planned: Planner, emitted: Emitter, tmp_path: Path) -> None:
+    plan = planned("lenet?size=16", "122 KB")
+    images = np.random.default_rng(5).standard_normal((3, 1, 1, 16, 16)).astype("float32")
+    labels = np.array([[1], [2], [3]])
+    write_safetensors({"input 0": images, "input 1": labels}, tmp_path / "d.safetensors")
+    folder = emitted(plan, data=tmp_path / "d.safetensors")
+    losses = [step.loss for step in emulate(folder, steps=30).steps]
+    assert sum(losses[-3:]) < 0.5 * sum(losses[:3])
+    write_safetensors({"input 0": images}, tmp_path / "e.safetensors")
+    with pytest.raises(PoetError, match="input 1"):
+        emitted(plan, data=tmp_path / "e.safetensors")
+
+
+def test_what_has_no_kernel_is_named(emitted: Emitter) -> None:
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2))
+    example = (torch.randn(2, 4), torch.randint(0, 2, (2,)))
+    program = poet.capture(model, example, nn.functional.cross_entropy, poet.SGD(lr=0.1))
+    plan = poet.plan(program, device="nrf52840", time_limit=1)
+    with pytest.raises(PoetError, match=r"aten\.gelu of op \d+ \(.*, forward\)"):
+        emitted(plan)
+
+
+def test_dropout_draws_as_the_kernel_does() -> None:
+    mask = dropout_mask((1000,), 0.25, seed=7, step=3, op=2)
+    kept = mask > 0
+    assert 0.7 < kept.mean() < 0.8
+    assert np.allclose(mask[kept], 1 / 0.75)
+    assert (dropout_mask((1000,), 0.25, seed=7, step=4, op=2) != mask).any()
+
+
+def test_what_cannot_be_emitted_says_why(
+    planned: Planner, emitted: Emitter, tmp_path: Path
+) -> None:
+    plan = planned("lenet?size=16", "122 KB")
+    with pytest.raises(PoetError, match="13,824"):
+        emitted(plan, "microbit")
+    with pytest.raises(PoetError, match="no target 'arduino'"):
+        emitted(plan, "arduino")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    with pytest.raises(PoetError, match="not empty"):
+        poet.emit(plan, tmp_path / "full")
+    assert (tmp_path / "full" / "file").read_text() == "mine"
+    with pytest.raises(PoetError, match="not a folder that poet emit wrote"):
+        emulate(tmp_path)
