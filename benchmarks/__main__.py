@@ -3,7 +3,18 @@
 import sys
 from collections.abc import Callable
 
-from benchmarks import capture, kills, peaks, planner, predict, referee, results, stores, training
+from benchmarks import (
+    capture,
+    firmware,
+    kills,
+    peaks,
+    planner,
+    predict,
+    referee,
+    results,
+    stores,
+    training,
+)
 
 REGISTRY: dict[str, Callable[[], None]] = {
     "referee": referee.main,
@@ -14,6 +25,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     "train-peak": peaks.main,
     **kills.BENCHMARKS,
     **predict.BENCHMARKS,
+    **firmware.BENCHMARKS,
     **results.BENCHMARKS,
 }
 

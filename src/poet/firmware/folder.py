@@ -17,7 +17,7 @@ from poet.schedule import PageIn, PageOut, Plan
 
 SOURCES = Path(__file__).with_name("c")
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
-OPTIMIZE = "-O3"
+OPTIMIZE = "-O2"
 FLAGS = f"-std=c11 {OPTIMIZE} -ffp-contract=off -fno-math-errno -Wall -Wextra -Werror"
 ON_BOARD = "-ffreestanding -fno-tree-loop-distribute-patterns -ffunction-sections -fdata-sections"
 
@@ -112,7 +112,7 @@ def write_folder(
         for name in ("cortex_m/start.c", "cortex_m/mpu.h", f"{board.name}/limit.c"):
             shutil.copyfile(FOLDER / name, folder / Path(name).name)
         shutil.copyfile(SOURCES / "bytes.c", folder / "bytes.c")
-        (folder / "limits.h").write_text(
+        (folder / "clock.h").write_text(
             f"/* {board.title} */\n#define CLOCK_MHZ {board.clock_mhz}u\n"
         )
         (folder / "link.ld").write_text(_link_script(board, ram))

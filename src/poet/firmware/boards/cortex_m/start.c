@@ -4,7 +4,7 @@
  * variables, the arena. The card is a file of the machine that emulates, through semihosting.
  */
 #include "board.h"
-#include "limits.h"
+#include "clock.h"
 
 extern uint32_t ram_begin, stack_top, data_begin, data_end, data_from, bss_begin, bss_end;
 int main(void);
