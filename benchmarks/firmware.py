@@ -1,8 +1,8 @@
 """What the firmware's kernels cost, in instructions on an emulated Cortex-M4F.
 
-`firmware-kernels`: instructions for each multiply-add. Peer: CMSIS-DSP's matrix product, where its sources
-are (`pip download --no-binary :all: --no-deps cmsisdsp`, unpacked in build/cmsisdsp). Limits: 3.0
-for products and weight gradients, 4.0 for 3×3 convolutions.
+`firmware-kernels`: instructions for each multiply-add. Peer: the matrix product of CMSIS-DSP, where
+its sources are (`pip download --no-binary :all: --no-deps cmsisdsp`, unpacked in build/cmsisdsp).
+Limits: 3.0 for products and weight gradients, 4.0 for 3×3 convolutions.
 
 `firmware-arenas`: the arena beside the planned peak, for plans of small networks. Limit: 1.02.
 """

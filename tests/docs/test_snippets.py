@@ -34,6 +34,9 @@ def steady(text: str) -> str:
     """Without what differs from run to run: measured seconds, and the first run's installation."""
     text = text.replace(ONCE, "")
     text = re.sub(r"^poet: steps took .*\n", "", text, flags=re.MULTILINE)  # on a busy machine
+    text = re.sub(
+        r"(instructions a step +|, )[\d,]+( bytes of stack used)?$", r"\1…", text, flags=re.M
+    )
     return re.sub(r"(made by .*, )\d+\.\d\d s", r"\1… s", text).strip()
 
 

@@ -3,7 +3,8 @@
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -59,11 +60,10 @@ def emulate(
     build(folder, made)
     count = made.steps if steps is None else steps
     _ask_for(folder / "card.img", count)
-    lines = _output(folder, made, seconds)
     found: list[Step] = []
     said: list[str] = []
     finished = False
-    for line in lines:
+    for line in _output(folder, made, seconds):
         said.append(line)
         if line.startswith("step "):
             found.append(_step(line))
@@ -106,7 +106,8 @@ def _ask_for(card: Path, steps: int) -> None:
         file.write(msgspec.structs.replace(header, steps_to_do=steps).packed())
 
 
-def _output(folder: Path, made: Firmware, seconds: float) -> list[str]:
+def _output(folder: Path, made: Firmware, seconds: float) -> Iterator[str]:
+    """The lines that the firmware logs, as they come."""
     if made.target == "host":
         command = ["./train"]
     else:
@@ -118,18 +119,34 @@ def _output(folder: Path, made: Firmware, seconds: float) -> list[str]:
             "-semihosting-config", "enable=on,target=native", "-icount", "shift=0",
             "-kernel", "train.elf",
         ]  # fmt: skip
-    try:
-        done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=seconds, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise PoetError(f"the firmware was not done after {seconds:g} s") from error
-    lines = (done.stderr + done.stdout).splitlines()
-    if done.returncode != 0:
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            running.kill()
+
+        clock = threading.Timer(seconds, stop)
+        clock.start()
+        try:
+            for line in running.stdout:
+                lines.append(line.rstrip("\n"))
+                yield lines[-1]
+        except BaseException:
+            running.kill()
+            raise
+        finally:
+            clock.cancel()
+    if late.is_set():
+        raise PoetError(f"the firmware was not done after {seconds:g} s")
+    if running.returncode != 0:
         text = "\n".join(lines[-5:]) or "it said nothing"
-        raise PoetError(f"the firmware stopped with exit code {done.returncode}: {text}")
-    return lines
+        raise PoetError(f"the firmware stopped with exit code {running.returncode}: {text}")
 
 
 def _step(line: str) -> Step:

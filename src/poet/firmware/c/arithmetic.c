@@ -1,4 +1,7 @@
-/* exp, log, sqrt and what is made of them, from additions, products and bits alone. */
+/* exp, log, sqrt and what is made of them, from additions, products and bits alone.
+ *
+ * The polynomials' coefficients are those of the Cephes library (Moshier 1992).
+ */
 #include "kernels.h"
 
 static float from_bits(uint32_t bits)
@@ -78,42 +81,33 @@ float poet_log(float x)
     return (m + p) + (float)e * 0.693359375f;
 }
 
-/* The nearest float, digit by digit. */
+/* The nearest float: sqrt(m 2^e) = 2^(e/2) sqrt(m) for an even e, by whole numbers alone. */
 float poet_sqrt(float x)
 {
     uint32_t bits = to_bits(x);
-    if (x != x || bits == 0x7f800000u || (bits << 1) == 0)
+    if (x != x || x == 0.0f || bits == 0x7f800000u)
         return x;
-    if (bits >> 31)
+    if (x < 0.0f)
         return from_bits(0x7fc00000u);
-    int32_t e = (int32_t)(bits >> 23);
-    uint32_t m = bits & 0x007fffffu;
-    if (e == 0) {
-        while (!(m & 0x00800000u)) {
-            m <<= 1;
-            e -= 1;
-        }
-        e += 1;
-        m &= 0x007fffffu;
+    int32_t e = 0;
+    if (bits < 0x00800000u) { /* too small for the usual form */
+        bits = to_bits(x * 16777216.0f);
+        e = -24;
     }
-    m |= 0x00800000u;
-    e -= 127;
-    if (e & 1)
-        m <<= 1;
-    m <<= 1;
-    uint32_t root = 0, sum = 0;
-    for (uint32_t bit = 0x01000000u; bit != 0; bit >>= 1) {
-        uint32_t trial = sum + bit;
-        if (trial <= m) {
-            sum = trial + bit;
-            m -= trial;
-            root += bit;
-        }
-        m <<= 1;
+    e += (int32_t)(bits >> 23) - 150;
+    int32_t more = e & 1 ? 23 : 24; /* so that the rest of the exponent is even */
+    uint64_t m = (uint64_t)((bits & 0x007fffffu) | 0x00800000u) << more;
+    e = (e - more) / 2;
+    uint32_t root = 0;
+    for (uint32_t bit = 1u << 23; bit != 0; bit >>= 1) {
+        uint64_t trial = root | bit;
+        if (trial * trial <= m)
+            root |= bit;
     }
-    if (m != 0)
-        root += root & 1;
-    return from_bits((root >> 1) + ((uint32_t)((e >> 1) + 126) << 23));
+    uint64_t rest = m - (uint64_t)root * root;
+    if (rest > root)
+        root++; /* (root + 1/2)^2 lies between whole numbers: there are no ties */
+    return (float)root * from_bits((uint32_t)(e + 127) << 23);
 }
 
 float poet_sigmoid(float x)
