@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 
 import poet
-from poet.comparisons import COMPARED, Row
+from poet.comparisons import COMPARED, Row, comparing
 from poet.errors import PoetError
 from poet.frontiers import Frontier, Point, frontier
 from poet.planning import cores, question
@@ -22,12 +22,11 @@ from poet.problems import read_problem
 from poet.quantities import bytes_text
 from poet.reports.frontier_files import TITLES, write_frontier
 from poet.reports.tables import print_table
-from poet.schedule import Effort
 from poet.solving import PLANNER
 
 ROOT = Path(__file__).parents[1]
 KEPT, PAGES = ROOT / "build/results", ROOT / "docs/results"
-SECONDS, POINTS = 4.0, 7
+SECONDS, POINTS = 5.0, 5
 CAPTURED = ("vgg16-cifar", "resnet18-cifar", "bert-tiny?seq=64")
 BOARDS = ("mkr1000", "nrf52840", "rpi4", "jetson-tx2")
 INSTANCES = tuple(
@@ -77,7 +76,7 @@ def _frontier(name: str, model: str, board: str | None) -> Frontier:
         return msgspec.json.decode(file.read_bytes(), type=Frontier)
     source = str(ROOT / model) if model.endswith(".json") else model
     asked = question(read_problem(source), board)
-    effort = Effort(time_limit_seconds=SECONDS, threads=cores())
+    effort = comparing(SECONDS, cores())
     made = frontier(asked, effort, POINTS, COMPARED)
     file.write_bytes(msgspec.json.encode(made))
     return made

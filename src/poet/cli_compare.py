@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from poet.cli_models import CacheFlag, JsonFlag, progress_bar
-from poet.comparisons import COMPARED, Row, place, plans_of, row_of, surprises
+from poet.comparisons import COMPARED, Row, comparing, place, plans_of, row_of, surprises
 from poet.errors import PoetError
 from poet.files import check_writable
 from poet.frontiers import Frontier, frontier
@@ -166,7 +166,7 @@ def _question(
 
 
 def _effort(time_limit: float, threads: int | None, seed: int) -> Effort:
-    return Effort(time_limit_seconds=time_limit, threads=threads or cores(), seed=seed)
+    return comparing(time_limit, threads or cores(), seed)
 
 
 def _print_rows(asked: Question, rows: list[Row]) -> None:

@@ -57,6 +57,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+def comparing(time_limit: float, threads: int, seed: int = 0) -> Effort:
+    """How hard to try in a comparison: a plan that is as good as the best is not good enough."""
+    return Effort(time_limit_seconds=time_limit, threads=threads, seed=seed, relative_gap=1e-6)
+
+
 def compare(
     problem: "Instance | Graph | Program | str",
     device: str | Device | None = None,
@@ -73,7 +78,7 @@ def compare(
     asked = question(
         problem, device, ram, deadline, costs=costs, transfers=transfers, params=params
     )
-    effort = Effort(time_limit_seconds=time_limit, threads=cores())
+    effort = comparing(time_limit, cores())
     return [row_of(name, plan) for name, plan in plans_of(asked, effort, methods).items()]
 
 

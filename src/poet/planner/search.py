@@ -23,7 +23,7 @@ from poet.planner.floor import least_joules
 from poet.planner.incumbent import Incumbent
 from poet.planner.staged import from_schedule
 from poet.planner.windows import Windows
-from poet.schedule import Budget, Effort, Schedule, Solution
+from poet.schedule import Budget, Compute, Effort, Schedule, Solution
 
 FIRST_ANNEAL_SECONDS = 0.5
 ANNEAL_SECONDS_PER_OP = 0.04
@@ -46,8 +46,9 @@ def search(
     """The best schedule found, never worse than the best of `starts`, and a bound."""
     incumbent = Incumbent(graph, costs, budget, effort)
     incumbent.raise_bound(least_joules(costs), "certified")
-    for start in starts:
-        incumbent.offer(start)
+    for start in (tuple(map(Compute, range(len(graph.ops)))), *starts):
+        incumbent.offer(start)  # first: every op once, which is best where everything fits
+    incumbent.last_rejection = ""
     if not incumbent.finished:
         team = _Team(incumbent)
         try:
@@ -209,27 +210,22 @@ class _Improver:
         self.rounds = 0
         self.idle_windows = 0
         self._go_on(*self.ways.pop(0))
-        self.unpaged = None if overlap else self._unpaged()
-        self.best_unpaged: Schedule | None = None
-        kinds = (False, True) if self.unpaged is not None else (True,)
-        wholes = [(paging, window) for window in WHOLE_WINDOWS for paging in kinds]
+        self.narrow = [] if overlap else self._narrowed()
+        kinds: tuple[_Narrow | None, ...] = (*self.narrow, None)
+        wholes = [(kind, window) for window in WHOLE_WINDOWS for kind in kinds]
         self.wholes = wholes if self.small and team.claim_whole() else []
 
-    def _unpaged(self) -> Annealer | None:
-        """An annealer that only recomputes: where RAM is not so short it is sooner at its end."""
-        inc = self.incumbent
-        stored = any(place == "store" for place in inc.budget.start.values())
-        if not (inc.budget.paging and inc.budget.recompute) or stored:
-            return None
-        with suppress(RuntimeError):
-            budget = msgspec.structs.replace(inc.budget, paging=False)
-            self.unpaged_windows = Windows(
-                inc.graph, inc.costs, budget, self.team.backend, self.seed, 30, inc.next_log
-            )
-            annealer = Annealer(inc.graph, inc.costs, budget)
-            self.team.annealers.append(annealer)
-            return annealer
-        return None
+    def _narrowed(self) -> "list[_Narrow]":
+        """Annealers that only recompute, or only page: smaller searches, sooner at their ends."""
+        budget = self.incumbent.budget
+        if not (budget.paging and budget.recompute):
+            return []
+        made = []
+        with suppress(RuntimeError):  # no compiler
+            if "store" not in budget.start.values():
+                made.append(_Narrow(self, msgspec.structs.replace(budget, paging=False)))
+            made.append(_Narrow(self, msgspec.structs.replace(budget, recompute=False)))
+        return made
 
     def _go_on(self, share: float, paging: bool) -> None:
         inc = self.incumbent
@@ -281,25 +277,24 @@ class _Improver:
         else:
             self._anneal(young)
 
-    def _whole(self, paging: bool, window: int) -> None:
+    def _whole(self, kind: "_Narrow | None", window: int) -> None:
         """All stages at once, with few recomputations: quick where there is room.
 
-        Without paging the model is half as large, and where there is room its answer is often best.
+        Without paging, or with nothing else, the model is half as large and its answer often best.
         """
         inc = self.incumbent
         assert inc.best is not None
         seconds, nodes = min(WHOLE_SHARE * inc.effort.time_limit_seconds, inc.remaining), None
         if self.counted:
             seconds, nodes = inc.remaining, WINDOW_NODES
-        windows = self.windows if paging else self.unpaged_windows
-        start = inc.best.staged
-        if not paging:
-            known = self.best_unpaged
+        windows, start = self.windows, inc.best.staged
+        if kind is not None:
+            windows, known = kind.windows, kind.best
             start = None if known is None else from_schedule(inc.graph, inc.costs, known)
         found, proven = windows.whole(start, window, seconds, nodes)
         inc.offer_staged(found)
-        if not proven:
-            self.wholes = [each for each in self.wholes if each[0] != paging]
+        if not proven or (kind is not None and not kind.budget.recompute):
+            self.wholes = [each for each in self.wholes if each[0] is not kind]
 
     def _anneal(self, young: bool) -> None:
         inc, annealer = self.incumbent, self.annealer
@@ -311,17 +306,33 @@ class _Improver:
         start: Schedule | None = inc.best.schedule if inc.best else None
         if young and self.rounds % 2 == 0:
             start = None
-        unpaged = self.unpaged is not None and (self.rounds + self.seed) % 3 == 2
-        if unpaged and self.unpaged is not None:
-            annealer, start = self.unpaged, self.best_unpaged
+        narrow = None
+        if self.narrow and (self.rounds + self.seed) % 3 == 2:
+            self.narrow.append(self.narrow.pop(0))
+            narrow = self.narrow[-1]
+            annealer, start = narrow.annealer, narrow.best
         found = annealer.run(
             start,
             seconds=1e9 if self.counted else seconds,
             moves=MOVES if self.counted else None,
             seed=next(self.team.seeds),
         )
-        if unpaged:
-            self.best_unpaged = found or self.best_unpaged
+        if narrow is not None:
+            narrow.best = found or narrow.best
             inc.offer(found)
             return
         self._offered(inc.offer(found))
+
+
+class _Narrow:
+    """An annealer with something forbidden, and the best that it has found."""
+
+    def __init__(self, improver: _Improver, budget: Budget) -> None:
+        inc, team = improver.incumbent, improver.team
+        self.budget = budget
+        self.annealer = Annealer(inc.graph, inc.costs, budget)
+        team.annealers.append(self.annealer)
+        self.windows = Windows(
+            inc.graph, inc.costs, budget, team.backend, improver.seed, 30, inc.next_log
+        )
+        self.best: Schedule | None = None
