@@ -3,7 +3,7 @@
     operands     calls           -> where in memory their arguments lie
     lifetimes    Plan            -> blocks of RAM, and when each is alive
     arena        blocks          -> addresses, and the proof that none overlap
-    table        a call          -> C statements
+    kernels      a call          -> C statements
     source       all of these    -> step.c and memory.h
     card         tensors, data   -> the image of the card, and back
     folder       all of it       -> files that `make` builds

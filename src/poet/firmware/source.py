@@ -8,9 +8,10 @@ import msgspec
 from poet.errors import PoetError
 from poet.firmware.arena import Placement
 from poet.firmware.card import Layout
+from poet.firmware.kernels import statements
+from poet.firmware.kernels.site import Fields, c_float
 from poet.firmware.lifetimes import Lifetimes, Line
 from poet.firmware.operands import C_TYPES, Operand, Work
-from poet.firmware.table import Fields, c_float, statements
 from poet.graph import printable
 from poet.schedule import Compute, Free, PageIn, Plan
 
@@ -192,7 +193,7 @@ class _Writer:
 
 
 class _Site:
-    """A call in its place (see `table.Site`)."""
+    """A call in its place (see `kernels.site.Site`)."""
 
     def __init__(self, writer: _Writer, k: int, line: Line, work: Work) -> None:
         self._writer, self._line, self._work = writer, line, work

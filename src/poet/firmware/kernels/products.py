@@ -1,0 +1,80 @@
+"""Matrix products and convolutions."""
+
+from poet.firmware.kernels.site import Fields, Site, Table, dense, maybe, operand, pair, result
+from poet.firmware.operands import Operand
+
+
+def _product(site: Site, left: Operand, right: Operand, row: Operand | None) -> list[str]:
+    out = result(site)
+    if len(left.shape) != 2 or len(right.shape) != 2 or not out.is_dense:
+        raise site.refuse("its operands are not matrices")
+    shape = site.constant(
+        "matmul",
+        {
+            "m": left.shape[0], "n": right.shape[1], "k": left.shape[1],
+            "a_row": left.strides[0], "a_column": left.strides[1],
+            "b_row": right.strides[0], "b_column": right.strides[1],
+        },
+    )  # fmt: skip
+    operands = ", ".join(map(site.at, (out, left, right, row)))
+    return [f"matmul({operands}, {shape});"]
+
+
+def _mm(site: Site) -> list[str]:
+    return _product(site, operand(site, "self"), operand(site, "mat2"), None)
+
+
+def _addmm(site: Site) -> list[str]:
+    row = dense(site, "self")
+    if len(row.shape) != 1 or any(site.arguments.get(n, 1) != 1 for n in ("alpha", "beta")):
+        raise site.refuse("only a row that is added once is covered")
+    return _product(site, operand(site, "mat1"), operand(site, "mat2"), row)
+
+
+def _conv_shape(site: Site, image: Operand, weight: Operand, out: Operand) -> str:
+    arguments = site.arguments
+    if arguments.get("transposed") or len(image.shape) != 4:
+        raise site.refuse("only convolutions of images that are not transposed are covered")
+    stride, pad = pair(site, "stride", 1), pair(site, "padding", 0)
+    dilation = pair(site, "dilation", 1)
+    fields: Fields = {
+        "batch": image.shape[0], "groups": arguments.get("groups", 1),
+        "channels": image.shape[1], "height": image.shape[2], "width": image.shape[3],
+        "out_channels": out.shape[1], "out_height": out.shape[2], "out_width": out.shape[3],
+        "kernel_height": weight.shape[2], "kernel_width": weight.shape[3],
+        "stride_y": stride[0], "stride_x": stride[1], "pad_y": pad[0], "pad_x": pad[1],
+        "dilation_y": dilation[0], "dilation_x": dilation[1],
+    }  # fmt: skip
+    return site.constant("conv", fields)
+
+
+def _conv(site: Site) -> list[str]:
+    image, weight, out = dense(site, "input"), dense(site, "weight"), result(site)
+    shape = _conv_shape(site, image, weight, out)
+    operands = ", ".join(map(site.at, (out, image, weight, maybe(site, "bias"))))
+    return [f"conv({operands}, {shape});"]
+
+
+def _conv_gradients(site: Site) -> list[str]:
+    gradient, image = dense(site, "grad_output"), dense(site, "input")
+    weight = dense(site, "weight")
+    shape = _conv_shape(site, image, weight, gradient)
+    to_image, to_weight, to_bias = site.results
+    lines = []
+    if to_image is not None:
+        operands = ", ".join(map(site.at, (to_image, gradient, weight)))
+        lines.append(f"conv_input_gradient({operands}, {shape});")
+    if to_weight is not None:
+        operands = ", ".join(map(site.at, (to_weight, gradient, image)))
+        lines.append(f"conv_weight_gradient({operands}, {shape});")
+    if to_bias is not None:
+        lines.append(f"conv_bias_gradient({site.at(to_bias)}, {site.at(gradient)}, {shape});")
+    return lines
+
+
+KERNELS: Table = {
+    "aten.mm": _mm,
+    "aten.addmm": _addmm,
+    "aten.convolution": _conv,
+    "aten.convolution_backward": _conv_gradients,
+}

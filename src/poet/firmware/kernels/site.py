@@ -1,0 +1,79 @@
+"""A call in its place, and what most entries of the table ask of it."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from poet.firmware.operands import Operand
+
+Fields = dict[str, int | float]
+
+
+class Site(Protocol):
+    """A call in its place: operands by name, as C expressions, and constants for shapes."""
+
+    kind: str
+    arguments: dict[str, Any]
+    results: tuple[Operand | None, ...]
+    op_number: int
+
+    def refuse(self, why: str) -> Exception: ...
+    def at(self, operand: Operand | None) -> str:
+        """The address as a C expression; `NULL` for None."""
+        ...
+
+    def constant(self, struct: str, fields: Fields) -> str:
+        """The address of a constant struct with these fields."""
+        ...
+
+    def view(self, operand: Operand) -> str:
+        """The address of a constant view of the operand."""
+        ...
+
+    def scalar(self, operand: Operand) -> str:
+        """The one element of an operand as a C expression."""
+        ...
+
+
+def operand(site: Site, name: str) -> Operand:
+    found = site.arguments.get(name)
+    if not isinstance(found, Operand):
+        raise site.refuse(f"its argument {name} is not a tensor")
+    return found
+
+
+def dense(site: Site, name: str, dtype: str = "float32") -> Operand:
+    found = operand(site, name)
+    if not found.is_dense or found.dtype != dtype:
+        raise site.refuse(f"its argument {name} is not a row-major {dtype} tensor")
+    return found
+
+
+def maybe(site: Site, name: str) -> Operand | None:
+    return None if site.arguments.get(name) is None else dense(site, name)
+
+
+def result(site: Site, n: int = 0) -> Operand:
+    found = site.results[n]
+    if found is None:
+        raise site.refuse("its result is not used")
+    return found
+
+
+def pair(site: Site, name: str, default: Any = None) -> tuple[int, int]:
+    found = site.arguments.get(name)
+    found = default if found is None or found == [] else found
+    if isinstance(found, int):
+        return found, found
+    return (found[0], found[-1])
+
+
+def c_float(value: float) -> str:
+    """A float constant that is read back as the same float."""
+    text = f"{float(value):.9g}"
+    if text in ("inf", "-inf", "nan"):
+        return {"inf": "(1.0f / 0.0f)", "-inf": "(-1.0f / 0.0f)", "nan": "(0.0f / 0.0f)"}[text]
+    return text + ("f" if "." in text or "e" in text else ".0f")
+
+
+Table = dict[str, Callable[[Site], list[str]]]
+"""From the kind of a call, or its kind without the overload, to the C statements that do it."""
