@@ -2,9 +2,9 @@
 
 Left to itself, glibc gives freed memory back to the system by rules that depend on all that was
 allocated before, and memory given back is faulted in again at its next use: the same step took
-0.23 s in one process and 0.40 s in another. Tensors of a step come and go by the hundred, so
-what is freed stays with the process, to be used again. Blocks of 32 MiB or more still come and go
-on their own.
+0.23 s in one process and 0.40 s in another (docs/decisions/010). Tensors of a step come and go by
+the hundred, so what is freed stays with the process, to be used again. Blocks of 32 MiB or more
+still come and go on their own.
 """
 
 import ctypes
