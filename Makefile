@@ -20,7 +20,7 @@ demo: .venv/poet.stamp compiler
 	$(BIN)/poet report build/demo.json -o build/report.html --force
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: setup
 	$(BIN)/ruff format --check .

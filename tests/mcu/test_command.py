@@ -1,0 +1,95 @@
+"""`poet emit`, `poet emulate` and `poet card` as a person types them."""
+
+import json
+from pathlib import Path
+
+import poet
+from poet.firmware.contents import read_safetensors, write_safetensors
+from poet.schedule import Plan
+from tests.conftest import Poet
+
+from .conftest import Planner
+
+MLP = "mlp?size=8&hidden=16&layers=1"
+
+
+def written(plan: Plan, folder: Path) -> Path:
+    path = folder / "plan.json"
+    poet.write_json(plan, path)
+    return path
+
+
+def test_from_a_plan_to_trained_weights(
+    planned: Planner, poet_command: Poet, tmp_path: Path
+) -> None:
+    plan, out = written(planned(MLP, "13 KB"), tmp_path), tmp_path / "fw"
+    done = poet_command("emit", plan, "-o", out, "--steps", "3", "--lr", "0.1", "--seed", "4")
+    assert done.code == 0
+    assert "poet emulate" in done.err
+    done = poet_command("emulate", out, "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["target"] == "host"
+    assert len(said["losses"]) == said["steps"] == 3
+    assert said["as_planned"]
+    assert said["difference"] < 1e-5
+    assert said["error_ratio"] < 3
+    assert said["page_in_bytes"] > 0
+    done = poet_command("card", "export", out, "-o", tmp_path / "w.safetensors")
+    assert done.code == 0
+    assert set(read_safetensors(tmp_path / "w.safetensors")) == {
+        "1.weight", "1.bias", "4.weight", "4.bias",
+    }  # fmt: skip
+    done = poet_command("emulate", out)  # more steps than the reference has: nothing to compare
+    assert done.code == 0
+    assert "not compared with PyTorch" in done.err
+
+
+def test_weights_that_are_not_pytorchs_are_a_failed_check(
+    planned: Planner, poet_command: Poet, tmp_path: Path
+) -> None:
+    plan, out = written(planned(MLP, "13 KB"), tmp_path), tmp_path / "fw"
+    assert poet_command("emit", plan, "-o", out).code == 0
+    kept = {k: v.copy() for k, v in read_safetensors(out / "reference.safetensors").items()}
+    kept["float32/1.weight"] += 0.01
+    write_safetensors(kept, out / "reference.safetensors")
+    assert poet_command("emulate", out).code == 5
+
+
+def test_transfers_that_were_not_planned_are_a_failed_check(
+    planned: Planner, poet_command: Poet, tmp_path: Path
+) -> None:
+    plan, out = written(planned(MLP, "13 KB"), tmp_path), tmp_path / "fw"
+    assert poet_command("emit", plan, "-o", out).code == 0
+    source = (out / "step.c").read_text()
+    line = next(line for line in source.splitlines() if line.strip().startswith("page_out("))
+    (out / "step.c").write_text(source.replace(line, line + "\n" + line, 1))
+    done = poet_command("emulate", out)
+    assert done.code == 5
+    assert "were planned" in done.err
+
+
+def test_wrong_usage(planned: Planner, poet_command: Poet, tmp_path: Path) -> None:
+    plan = written(planned(MLP, "13 KB"), tmp_path)
+    for words, text in (
+        (("emit", plan), "--output"),
+        (("emit", tmp_path / "none.json", "-o", tmp_path / "a"), "none.json"),
+        (("emit", plan, "-o", tmp_path / "a", "--target", "avr"), "no target 'avr'"),
+        (("emit", plan, "-o", tmp_path / "a", "--weights", plan), "no safetensors file"),
+        (("emit", plan, "-o", tmp_path / "a", "--steps", "0"), "--steps"),
+        (("emulate", tmp_path), "not a folder that poet emit wrote"),
+        (("card", "export", tmp_path, "-o", tmp_path / "x"), "not a folder that poet emit wrote"),
+        (("emit", "instances/linear-m4.json", "-o", tmp_path / "a"), ""),
+    ):
+        done = poet_command(*words)
+        assert done.code == 2, words
+        assert text in done.err
+        assert not (tmp_path / "a").exists() or not any((tmp_path / "a").iterdir())
+
+
+def test_an_instance_has_nothing_to_emit(poet_command: Poet, tmp_path: Path) -> None:
+    problem = poet.read_instance("instances/linear-m4.json")
+    plan = poet.plan(problem, ram=4000, time_limit=1)
+    done = poet_command("emit", written(plan, tmp_path), "-o", tmp_path / "fw")
+    assert done.code == 2
+    assert "does not say what it computes" in done.err
