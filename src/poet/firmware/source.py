@@ -17,6 +17,7 @@ from poet.schedule import Compute, Free, PageIn, Plan
 
 NOWHERE = "NOWHERE"
 MOST_DIMS = 4
+WIDTH = 100
 
 
 class Source(msgspec.Struct):
@@ -102,11 +103,10 @@ class _Writer:
             block = self.lives.blocks[n]
             times = " and ".join(f"{first} to {last}" for first, last in block.spans)
             text = printable(block.text)
-            out.append(
-                f"#define {self.names[n]} "
-                f"(({C_TYPES.get(block.dtype, 'uint8_t')} *)(arena + {self.placed.offsets[n]})) "
-                f"/* {text}, {block.nbytes} bytes, from {times} */"
-            )
+            kind = C_TYPES.get(block.dtype, "uint8_t")
+            place = f"#define {self.names[n]} (({kind} *)(arena + {self.placed.offsets[n]}))"
+            about = f"/* {text}, {block.nbytes} bytes, from {times} */"
+            out += [f"{place} {about}"] if len(place + about) < WIDTH else [about, place]
         return "\n".join([*out, "", "#endif", ""])
 
     # ---- the step ----
@@ -143,7 +143,8 @@ class _Writer:
             f"static const struct {struct} {name} = {{{text}}};"
             for (struct, text), name in self.constants.items()
         ]
-        return "\n".join([*head, *shapes, "", "void step(void)", "{", *body, "}", ""])
+        lines = [*head, *shapes, "", "void step(void)", "{", *body, "}", ""]
+        return "\n".join(part for line in lines for part in _wrapped(line))
 
     def _place(self, i: int | None, where: dict[int, int]) -> str:
         return NOWHERE if i is None else str(self.placed.offsets[where[i]])
@@ -247,3 +248,16 @@ def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int,
 
 def _comment(text: Any) -> str:
     return printable(str(text)).replace("*/", "* /").replace("/*", "/ *")
+
+
+def _wrapped(line: str) -> list[str]:
+    """A statement in lines of at most `WIDTH` characters, broken after commas."""
+    lines = []
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    while len(line) > WIDTH:
+        at = line.rfind(", ", len(indent), WIDTH) + 1
+        if at == 0 or line.lstrip().startswith(("/*", "#")):
+            break
+        lines.append(line[:at])
+        line = indent + line[at:].lstrip()
+    return [*lines, line]
