@@ -42,7 +42,10 @@ def emit(
     plan: Annotated[Path, typer.Argument(help="A plan (.json), made by poet plan -o.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
     target: Annotated[
-        str, typer.Option(help="host, microbit, netduinoplus2 or nrf52840.")
+        str,
+        typer.Option(
+            help="host, or a board: microbit, netduinoplus2, nrf52840, mps2-an505, mps3-an547."
+        ),
     ] = "host",
     weights: Annotated[
         Path | None, typer.Option(help="Weights to start from (.safetensors). Default: a seed's.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from poet.errors import PoetError
-from poet.firmware.boards import find_board
+from poet.firmware.boards import find_board, targets
 from poet.firmware.comparing import compare_card
 from poet.firmware.emulation import Run, emulate
 from poet.schedule import Plan
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("board_tools")
 
 MLP = "mlp?size=8&hidden=16&layers=1"
 CASES = {
-    "mlp": (MLP, "13 KB", ("microbit", "netduinoplus2", "nrf52840")),
+    "mlp": (MLP, "13 KB", tuple(targets()[1:])),
     "lenet": ("lenet?size=16", "122 KB", ("netduinoplus2", "nrf52840")),
     "resnet8": (f"{NETS}:resnet8", "120 KB", ("netduinoplus2",)),
     "separable": (f"{NETS}:separable", "48 KB", ("netduinoplus2",)),
@@ -75,7 +75,7 @@ def test_a_byte_less_of_ram_does_not_link(tight: tuple[Plan, Path]) -> None:
     assert "RAM" in failed.stderr
 
 
-@pytest.mark.parametrize("target", ["microbit", "netduinoplus2", "nrf52840"])
+@pytest.mark.parametrize("target", targets()[1:])
 def test_more_ram_than_the_board_has_faults(
     target: str, planned: Planner, emitted: Emitter
 ) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import poet
+from poet.capturing import capture_named
 from poet.emitting import dropout_mask
 from poet.errors import PoetError
 from poet.firmware.card import read_tensors
@@ -14,6 +15,7 @@ from poet.firmware.comparing import compare_card
 from poet.firmware.contents import read_safetensors, write_safetensors
 from poet.firmware.emulation import build, emulate
 from poet.firmware.folder import read_folder
+from poet.optimizers import parse_optimizer
 
 from .conftest import NETS, Emitter, Planner, run_make
 
@@ -126,6 +128,19 @@ def test_training_goes_on_where_the_card_stands(planned: Planner, emitted: Emitt
     emulate(twice, steps=3)
     first, second = ((f / "card.img").read_bytes() for f in (once, twice))
     assert first[512:] == second[512:]
+
+
+def test_a_plan_with_overlapping_transfers_runs_one_at_a_time(emitted: Emitter) -> None:
+    program = capture_named("lenet?size=16", parse_optimizer("sgd"))
+    plan = poet.plan(
+        program, device="rpi4", ram=150_000, transfers="overlap", params="paged", time_limit=3
+    )
+    assert plan.paged_bytes > 0
+    folder = emitted(plan)
+    assert emulate(folder).differences == ()
+    against = compare_card(folder)
+    assert against is not None
+    assert against.is_close
 
 
 def test_own_data(planned: Planner, emitted: Emitter, tmp_path: Path) -> None:

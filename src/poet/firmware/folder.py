@@ -13,7 +13,8 @@ from poet.firmware.boards import FOLDER, Board
 from poet.firmware.card import Layout
 from poet.firmware.lifetimes import Lifetimes, lifetimes
 from poet.firmware.source import Source, source_of
-from poet.schedule import PageIn, PageOut, Plan
+from poet.referee import check as check_plan
+from poet.schedule import PageIn, PageOut, Plan, draft
 
 SOURCES = Path(__file__).with_name("c")
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -35,7 +36,7 @@ class Firmware(
     target: str
     arena_bytes: int
     planned_bytes: int
-    """The plan's peak, which the arena cannot be smaller than."""
+    """The plan's peak with transfers one at a time, as here."""
     ram_bytes: int | None
     page_ins: int
     page_in_bytes: int
@@ -124,7 +125,7 @@ def write_folder(
     made = Firmware(
         target="host" if board is None else board.name,
         arena_bytes=found.placement.arena_bytes,
-        planned_bytes=plan.peak_bytes or 0,
+        planned_bytes=_serial_peak(plan),
         ram_bytes=ram,
         page_ins=len(moved[PageIn]),
         page_in_bytes=nbytes[PageIn],
@@ -139,6 +140,12 @@ def write_folder(
     write_json(plan, folder / "plan.json", force=True)
     write_json(made, folder / "firmware.json", force=True)
     return made
+
+
+def _serial_peak(plan: Plan) -> int:
+    """The peak with transfers that the processor waits for, as the C does."""
+    budget = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
+    return check_plan(draft(plan.graph, plan.costs, budget, plan.schedule)).peak_bytes
 
 
 def read_folder(folder: Path) -> tuple[Firmware, Plan]:
