@@ -56,6 +56,17 @@ def test_every_kind_of_sgd(optimizer: str, planned: Planner, emitted: Emitter) -
     assert against.is_close, against
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw?weight_decay=0.1"])
+def test_a_transformer_trains(optimizer: str, planned: Planner, emitted: Emitter) -> None:
+    folder = emitted(planned("bert-tiny?seq=8&vocab=30&layers=1", "3 MB", optimizer), steps=4)
+    emulate(folder)
+    against = compare_card(folder)
+    assert against is not None
+    assert against.error_ratio < 3, against
+    # Adam's first steps are signs of gradients: those that are almost 0 may differ.
+    assert against.difference < (1e-3 if optimizer == "sgd" else 1e-2), against
+
+
 def test_no_complaints_from_the_sanitizers(planned: Planner, emitted: Emitter) -> None:
     for model in (f"{NETS}:mixed", "lenet?size=16"):
         folder = emitted(planned(model, TIGHT[model]))
@@ -160,11 +171,11 @@ def test_what_has_no_kernel_is_named(emitted: Emitter) -> None:
     import torch
     from torch import nn
 
-    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Softplus(), nn.Linear(4, 2))
     example = (torch.randn(2, 4), torch.randint(0, 2, (2,)))
     program = poet.capture(model, example, nn.functional.cross_entropy, poet.SGD(lr=0.1))
     plan = poet.plan(program, device="nrf52840", time_limit=1)
-    with pytest.raises(PoetError, match=r"aten\.gelu of op \d+ \(.*, forward\)"):
+    with pytest.raises(PoetError, match=r"aten\.softplus of op \d+ \(.*, forward\)"):
         emitted(plan)
 
 

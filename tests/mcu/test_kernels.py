@@ -18,7 +18,8 @@ TOLERANCE = 3e-6
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    names = ("arithmetic", "conv", "matmul", "norm", "pointwise", "pooling", "reduce")
+    names = ("arithmetic", "conv", "matmul", "norm", "pointwise", "pooling", "reduce",
+             "transformer")  # fmt: skip
     files = [str(SOURCES / f"{name}.c") for name in names]
     subprocess.run(["cc", *FLAGS.split(), "-fPIC", "-shared", "-o", str(path), *files], check=True)
     return ctypes.CDLL(str(path))
@@ -189,3 +190,45 @@ def test_batch_norm(kernels: ctypes.CDLL, training: bool) -> None:
     for found, known in zip((dx, dw, db), wide, strict=True):
         assert known.grad is not None
         assert torch.allclose(found.double(), known.grad, atol=2e-4)
+
+
+def test_transformer_kernels(kernels: ctypes.CDLL) -> None:
+    torch.manual_seed(5)
+    x = torch.randn(6, 70) * 3
+    w, b, g = torch.randn(70), torch.randn(70), torch.randn(6, 70)
+    wide = [t.double().requires_grad_() for t in (x, w, b)]
+    exact = F.layer_norm(wide[0], (70,), wide[1], wide[2], 1e-5)
+    exact.backward(g.double())  # type: ignore[no-untyped-call]
+    y, dx, dw, db = (torch.full(t.shape, torch.nan) for t in (x, x, w, b))
+    mean, inverse = torch.empty(6), torch.empty(6)
+    epsilon = ctypes.c_float(1e-5)
+    kernels.layer_norm(at(y), at(mean), at(inverse), at(x), at(w), at(b), 6, 70, epsilon)
+    kernels.layer_norm_gradient(
+        at(dx), at(dw), at(db), at(g), at(x), at(mean), at(inverse), at(w), 6, 70
+    )
+    assert same(y, exact.detach())
+    for found, known in zip((dx, dw, db), wide, strict=True):
+        assert known.grad is not None
+        assert same(found, known.grad)
+    x[2] = -torch.inf
+    kernels.softmax(at(y), at(x), 6, 70)
+    exact = torch.ops.aten._safe_softmax(x.double(), -1)
+    assert same(y, exact)
+    kernels.softmax_gradient(at(dx), at(g), at(y), 6, 70)
+    assert same(dx, torch.ops.aten._softmax_backward_data(g.double(), exact, -1, torch.float64))
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
+def test_smooth_activations(kernels: ctypes.CDLL, name: str) -> None:
+    x = torch.linspace(-8, 8, 4001)
+    wide = x.double().requires_grad_()
+    exact = F.silu(wide) if name == "silu" else F.gelu(
+        wide, approximate="tanh" if name == "gelu_tanh" else "none"
+    )  # fmt: skip
+    exact.sum().backward()  # type: ignore[no-untyped-call]
+    y, dx, ones = torch.empty(4001), torch.empty(4001), torch.ones(4001)
+    getattr(kernels, name)(at(y), at(x), 4001)
+    getattr(kernels, f"{name}_gradient")(at(dx), at(ones), at(x), 4001)
+    assert wide.grad is not None
+    assert (y.double() - exact.detach()).abs().max() < 1e-6
+    assert (dx.double() - wide.grad).abs().max() < 1e-6

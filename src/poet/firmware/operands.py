@@ -47,6 +47,22 @@ class Operand(msgspec.Struct, frozen=True):
             expected *= extent
         return True
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the elements fill their memory without gaps, in whatever order."""
+        pairs = sorted((t, s) for s, t in zip(self.shape, self.strides, strict=True) if s != 1)
+        expected = 1
+        for stride, extent in pairs:
+            if stride != expected:
+                return False
+            expected *= extent
+        return True
+
+    def piece(self, offset: int, shape: tuple[int, ...], without: int) -> "Operand":
+        """Elements further on, with one dimension less."""
+        strides = self.strides[:without] + self.strides[without + 1 :]
+        return Operand(self.storage, self.offset + offset, shape, strides, self.dtype)
+
     def expanded(self, shape: tuple[int, ...]) -> "Operand":
         """The same elements, repeated to a larger shape."""
         missing = len(shape) - len(self.shape)

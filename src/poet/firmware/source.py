@@ -205,7 +205,7 @@ class _Site:
         where = self._writer.graph.op_text(self.op_number)
         return PoetError(f"{printable(self.kind)} of {where} cannot be written in C: {why}")
 
-    def at(self, operand: Operand | None) -> str:
+    def at(self, operand: Operand | None, further: int = 0) -> str:
         if operand is None:
             return "NULL"
         if operand.dtype not in C_TYPES:
@@ -214,7 +214,8 @@ class _Site:
         text = self._writer.names[block]
         if self._writer.lives.blocks[block].dtype != operand.dtype:
             text = f"({C_TYPES[operand.dtype]} *){text}"
-        return text if operand.offset == 0 else f"{text} + {operand.offset}"
+        offset = operand.offset + further
+        return text if offset == 0 else f"{text} + {offset}"
 
     def scalar(self, operand: Operand) -> str:
         return f"*{self.at(operand)}"
@@ -223,9 +224,9 @@ class _Site:
         text = ", ".join(
             f".{name} = {c_float(x) if isinstance(x, float) else x}" for name, x in fields.items()
         )
-        return self._constant(struct, text)
+        return self.literal(struct, text)
 
-    def _constant(self, struct: str, text: str) -> str:
+    def literal(self, struct: str, text: str) -> str:
         known = self._writer.constants
         if (struct, text) not in known:
             number = sum(kind == struct for kind, _ in known)
@@ -238,7 +239,7 @@ class _Site:
             raise self.refuse(f"it has {len(dims)} dimensions that cannot be merged")
         dims = [(1, 0)] * (MOST_DIMS - len(dims)) + dims
         sizes, strides = (", ".join(str(d[n]) for d in dims) for n in (0, 1))
-        return self._constant("view", f"{{{sizes}}}, {{{strides}}}")
+        return self.literal("view", f"{{{sizes}}}, {{{strides}}}")
 
 
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:

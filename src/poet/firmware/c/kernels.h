@@ -101,6 +101,9 @@ void multiply_view(float *out, const float *a, const float *b, const struct view
 void sum_view(float *out, const float *in, const struct view *outer, const struct view *inner,
               float divisor);
 
+/* The sum of a row, in parts. */
+float sum_row(const float *in, int32_t count);
+
 /* ---- pooling.c ---- */
 struct pool {
     int32_t planes; /* batch times channels */
@@ -128,6 +131,27 @@ void nll_loss_gradient(float *out, const float *gradient, const int64_t *target,
                        const float *counted, int32_t rows, int32_t columns, int64_t ignored,
                        int32_t is_mean);
 
+/* ---- transformer.c ---- */
+void layer_norm(float *out, float *mean, float *inverse, const float *in, const float *weight,
+                const float *bias, int32_t rows, int32_t columns, float epsilon);
+void layer_norm_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                         const float *gradient, const float *in, const float *mean,
+                         const float *inverse, const float *weight, int32_t rows, int32_t columns);
+void softmax(float *out, const float *in, int32_t rows, int32_t columns);
+void softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
+                      int32_t columns);
+void gelu(float *out, const float *in, int32_t count);
+void gelu_gradient(float *out, const float *gradient, const float *in, int32_t count);
+void gelu_tanh(float *out, const float *in, int32_t count);
+void gelu_tanh_gradient(float *out, const float *gradient, const float *in, int32_t count);
+void silu(float *out, const float *in, int32_t count);
+void silu_gradient(float *out, const float *gradient, const float *in, int32_t count);
+void embedding(float *out, const float *table, const int64_t *rows, int32_t count, int32_t columns);
+void embedding_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
+                        int32_t columns, int32_t table_rows, int64_t ignored);
+void gather_whole(int64_t *out, const int64_t *in, const int64_t *at, int32_t rows,
+                  int32_t in_columns, int32_t columns);
+
 /* ---- dropout.c ---- */
 
 /* Keeps each element with a chance of `kept`, by a generator that counts: the same seed, step and
@@ -143,5 +167,12 @@ void sgd(float *parameter, const float *gradient, double learning_rate, const st
          int32_t count);
 void sgd_momentum(float *parameter, float *buffer, const float *gradient, double learning_rate,
                   int64_t step, const struct sgd *rule, int32_t count);
+/* Weight decay is added to the gradient, or, decoupled (AdamW), taken off the parameter. */
+struct adam {
+    double beta1, beta2, epsilon, weight_decay;
+    int32_t is_decoupled;
+};
+void adam(float *parameter, float *mean, float *square, const float *gradient,
+          double learning_rate, int64_t step, const struct adam *rule, int32_t count);
 
 #endif

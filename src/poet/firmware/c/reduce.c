@@ -15,6 +15,11 @@ static float row_sum(const float *in, int32_t count, int32_t stride)
     return total;
 }
 
+float sum_row(const float *in, int32_t count)
+{
+    return row_sum(in, count, 1);
+}
+
 void sum_view(float *out, const float *in, const struct view *outer, const struct view *inner,
               float divisor)
 {

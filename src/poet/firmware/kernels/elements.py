@@ -10,11 +10,22 @@ def _one(name: str, *constants: str) -> Callable[[Site], list[str]]:
     """A kernel of one tensor and some constants."""
 
     def make(site: Site) -> list[str]:
-        out, source = result(site), dense(site, "self")
+        out, source = _alike(site, result(site), operand(site, "self"))
         more = "".join(f", {c_float(site.arguments[n])}" for n in constants)
         return [f"{name}({site.at(out)}, {site.at(source)}{more}, {out.count});"]
 
     return make
+
+
+def _alike(site: Site, out: Operand, source: Operand) -> tuple[Operand, Operand]:
+    """Two float32 tensors whose elements lie in the same order, without gaps."""
+    if {out.dtype, source.dtype} != {"float32"}:
+        raise site.refuse("only float32 is covered")
+    if not (out.is_dense and source.is_dense) and not (
+        out.strides == source.strides and out.is_whole
+    ):
+        raise site.refuse("its tensors lie in memory in different orders")
+    return out, source
 
 
 def _gradient_of(name: str, other: str, *constants: str) -> Callable[[Site], list[str]]:
@@ -54,7 +65,8 @@ def _multiply(site: Site) -> list[str]:
     second = site.arguments["other"]
     if not isinstance(second, Operand):
         out = result(site)
-        operands = f"{site.at(out)}, {site.at(dense(site, 'self'))}, {c_float(second)}"
+        out, source = _alike(site, out, operand(site, "self"))
+        operands = f"{site.at(out)}, {site.at(source)}, {c_float(second)}"
         return [f"scale({operands}, {out.count});"]
     return _two(site, "multiply", operand(site, "self"), second, "")
 

@@ -17,12 +17,16 @@ class Site(Protocol):
     op_number: int
 
     def refuse(self, why: str) -> Exception: ...
-    def at(self, operand: Operand | None) -> str:
-        """The address as a C expression; `NULL` for None."""
+    def at(self, operand: Operand | None, further: int = 0) -> str:
+        """The address, some elements further, as a C expression; `NULL` for None."""
         ...
 
     def constant(self, struct: str, fields: Fields) -> str:
         """The address of a constant struct with these fields."""
+        ...
+
+    def literal(self, struct: str, text: str) -> str:
+        """The address of a constant struct with these initializers."""
         ...
 
     def view(self, operand: Operand) -> str:

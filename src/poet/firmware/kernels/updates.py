@@ -1,5 +1,7 @@
 """Random masks and updates of parameters."""
 
+from collections.abc import Callable
+
 from poet.firmware.kernels.site import Site, Table, c_float, dense, operand, result
 from poet.firmware.operands import Operand
 
@@ -35,7 +37,26 @@ def _sgd(site: Site) -> list[str]:
     return [f"sgd_momentum({operands}, {rate}, {number}, {rule}, {count});"]
 
 
+def _adam(is_decoupled: bool) -> Callable[[Site], list[str]]:
+    def make(site: Site) -> list[str]:
+        names = ("parameter", "exp_avg", "exp_avg_sq", "gradient")
+        tensors = [dense(site, name) for name in names]
+        texts = (
+            *(f".{name} = {site.arguments[name]!r}"
+              for name in ("beta1", "beta2", "epsilon", "weight_decay")),
+            f".is_decoupled = {int(is_decoupled)}",
+        )  # fmt: skip
+        rule = site.literal("adam", ", ".join(texts))
+        rate, step = (site.scalar(operand(site, n)) for n in ("learning_rate", "step"))
+        operands = ", ".join(map(site.at, tensors))
+        return [f"adam({operands}, {rate}, {step}, {rule}, {tensors[0].count});"]
+
+    return make
+
+
 KERNELS: Table = {
     "poet.dropout_mask": _dropout_mask,
     "poet.sgd": _sgd,
+    "poet.adam": _adam(False),
+    "poet.adamw": _adam(True),
 }
