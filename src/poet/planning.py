@@ -220,33 +220,37 @@ def _overlap_or_serial(
     minimize: Goal,
     starts: tuple[Schedule, ...],
 ) -> Plan:
-    """Transfers beside compute where that fits and is better; else compute waits for them.
+    """Transfers beside compute where that fits and is as good; else compute waits for them.
 
     Nobody asked for the one or the other. Beside compute, a page-out holds its bytes while the next
     ops run, and a store that is slow against the compute never lets go of them in time; and where
-    the two slow each other down, taking turns may be faster.
+    the two slow each other down, taking turns may be faster. Turns are the easier problem, so they
+    are planned first, and the search for transfers beside compute begins with what was found.
     """
+    if _is_roomy(Question(graph, costs, budget, either=True)):
+        return solve(graph, costs, budget, effort, method, minimize, starts)
     started = time.monotonic()
     half = msgspec.structs.replace(effort, time_limit_seconds=effort.time_limit_seconds / 2)
-    roomy = _is_roomy(Question(graph, costs, budget, either=True))
-    beside = solve(graph, costs, budget, effort if roomy else half, method, minimize, starts)
-    slowed = (
-        minimize == "seconds" and min(costs.compute_speed_beside, costs.transfer_speed_beside) < 1
-    )
-    if beside.status != "unknown" and (roomy or not slowed):
-        return beside
+    in_turns = msgspec.structs.replace(budget, transfers="serial")
+    serial = solve(graph, costs, in_turns, half, method, minimize, starts)
     left = effort.time_limit_seconds - (time.monotonic() - started)
     rest = msgspec.structs.replace(effort, time_limit_seconds=max(left, 0.0))
-    serial = msgspec.structs.replace(budget, transfers="serial")
-    if beside.schedule:
-        starts = (*starts, beside.schedule)
-    plan = solve(graph, costs, serial, rest, method, minimize, starts)
-    if beside.seconds is not None and (plan.seconds is None or beside.seconds <= plan.seconds):
+    if serial.schedule:
+        starts = (*starts, serial.schedule)
+    beside = solve(graph, costs, budget, rest, method, minimize, starts)
+    if not beside.schedule:
+        if not serial.schedule:
+            return beside
+        why = (
+            "no schedule was found with transfers beside compute in this RAM: compute waits for "
+            "them"
+        )
+        return msgspec.structs.replace(serial, reason=why)
+    if not serial.schedule:
         return beside
-    if beside.seconds is not None or plan.status not in ("optimal", "feasible"):
-        return plan
-    why = "no schedule was found with transfers beside compute in this RAM: compute waits for them"
-    return msgspec.structs.replace(plan, reason=why)
+    field = {"joules": "joules", "seconds": "seconds", "bytes": "peak_bytes"}[minimize]
+    ours, theirs = getattr(beside, field), getattr(serial, field)
+    return beside if ours <= theirs * (1 + 1e-9) else serial
 
 
 def _keep_all_bytes(graph: Graph, costs: Costs, budget: Budget) -> int:
