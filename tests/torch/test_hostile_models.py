@@ -425,7 +425,9 @@ class Table(dict[str, int]):
     pass
 
 
-@pytest.mark.parametrize("thing", [Slotted(), random.Random(3), Table(a=1)], ids=repr)
+@pytest.mark.parametrize(
+    "thing", [Slotted(), random.Random(3), Table(a=1)], ids=["slots", "generator", "dict"]
+)
 def test_objects_with_hidden_content_are_not_cached(thing: Any) -> None:
     model: Any = Base()
     model.thing = thing
