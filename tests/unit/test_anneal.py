@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from poet import Budget, Costs, Graph, Schedule
+from poet import native as building
 from poet.instances import read_instance
 from poet.planner import native
 from poet.planner.anneal import Annealer
@@ -184,13 +185,17 @@ def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_library_is_built_once_and_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def forget() -> None:
+        native.load.cache_clear()
+        building.built.cache_clear()
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.load.cache_clear()
+    forget()
     try:
         assert native.load() is not None
         assert len(list((tmp_path / "poet").iterdir())) == 1
-        native.load.cache_clear()
-        monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("built twice"))
+        forget()
+        monkeypatch.setattr(building, "_compile", lambda *_: pytest.fail("built twice"))
         assert native.load() is not None
     finally:
-        native.load.cache_clear()
+        forget()

@@ -46,8 +46,8 @@ def search(
     """The best schedule found, never worse than the best of `starts`, and a bound."""
     incumbent = Incumbent(graph, costs, budget, effort)
     incumbent.raise_bound(least_joules(costs), "certified")
-    for start in (tuple(map(Compute, range(len(graph.ops)))), *starts):
-        incumbent.offer(start)  # first: every op once, which is best where everything fits
+    for start in (*starts, tuple(map(Compute, range(len(graph.ops))))):
+        incumbent.offer(start)  # the last: every op once, which is best where everything fits
     incumbent.last_rejection = ""
     if not incumbent.finished:
         team = _Team(incumbent)
