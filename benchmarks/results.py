@@ -124,8 +124,13 @@ def _page(found: dict[str, Frontier], lost: dict[str, list[str]]) -> str:
     points = sum(len(each.points) for each in found.values())
     ahead = [f"- {name}: {text}" for name, texts in lost.items() for text in texts]
     if ahead:
-        verdict = f"A baseline comes out ahead of POET in {len(ahead)} cases:\n\n" + "\n".join(
-            ahead
+        pairs = sum(
+            row.joules is not None and row.method != PLANNER
+            for each in found.values() for point in each.points for row in point.rows
+        )  # fmt: skip
+        verdict = (
+            f"In {len(ahead)} of {pairs:,} comparisons a baseline comes out ahead in this time, by "
+            "no more than POET's own gap says is possible:\n\n" + "\n".join(ahead)
         )
     else:
         verdict = "No baseline uses less energy than POET at any of them."
