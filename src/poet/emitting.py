@@ -27,13 +27,13 @@ from poet.firmware.contents import (
 )
 from poet.firmware.folder import Firmware, Placed, arena_limit, placed, write_folder
 from poet.graph import Graph
-from poet.planning import cores
 from poet.referee import check
 from poet.schedule import Effort, Plan
 from poet.solving import solve
 
 _TRIES = 6
-_PLANNING_SECONDS = 10.0
+_PLANNING_SECONDS = 120.0
+_PLANNING_WORK = 6
 
 
 def emit(
@@ -101,7 +101,8 @@ def _fitting(plan: Plan, limit: int | None) -> tuple[Plan, Placed]:
         over = found.placement.arena_bytes - limit
         less = (plan.budget.ram_bytes or limit) - over
         budget = msgspec.structs.replace(plan.budget, ram_bytes=max(0, less))
-        effort = Effort(time_limit_seconds=_PLANNING_SECONDS, threads=cores())
+        # Counted, not timed: the same plan gives the same files.
+        effort = Effort(time_limit_seconds=_PLANNING_SECONDS, work_limit=_PLANNING_WORK)
         again = solve(plan.graph, plan.costs, budget, effort, None, plan.minimize)
         if not again.schedule:
             break

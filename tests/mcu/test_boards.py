@@ -9,6 +9,7 @@ from poet.errors import PoetError
 from poet.firmware.boards import find_board, targets
 from poet.firmware.comparing import compare_card
 from poet.firmware.emulation import Run, emulate
+from poet.firmware.folder import read_folder
 from poet.schedule import Plan
 
 from .conftest import NETS, Emitter, Planner, run_make
@@ -29,6 +30,7 @@ def test_boards_train_as_the_host_does(name: str, planned: Planner, emitted: Emi
     model, ram, targets = CASES[name]
     plan = planned(model, ram)
     host = emitted(plan)
+    _, plan = read_folder(host)  # the plan that was placed
     assert emulate(host).differences == ()
     against = compare_card(host)
     assert against is not None
