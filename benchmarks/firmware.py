@@ -19,7 +19,8 @@ from poet.capturing import capture_named
 from poet.errors import PoetError
 from poet.firmware.arena import least_bytes
 from poet.firmware.boards import FOLDER, find_board
-from poet.firmware.folder import FLAGS, ON_BOARD, SOURCES, placed
+from poet.firmware.emulation import CROSS_COMPILER, emulator_command
+from poet.firmware.folder import LINK, SOURCES, board_flags, link_script, placed
 from poet.optimizers import parse_optimizer
 from poet.reports.tables import print_table
 
@@ -149,26 +150,19 @@ def _instructions(
         )
         shutil.copyfile(FOLDER / "cortex_m/mpu.h", folder / "mpu.h")
         (folder / "clock.h").write_text(f"#define CLOCK_MHZ {board.clock_mhz}u\n")
-        script = (FOLDER / "cortex_m/link.ld").read_text()
-        for key in ("flash_origin", "flash_bytes", "ram_origin", "ram_bytes", "stack_bytes"):
-            script = script.replace(f"@{key}@", str(getattr(board, key)))
-        (folder / "link.ld").write_text(script)
+        (folder / "link.ld").write_text(link_script(board, board.ram_bytes))
         names = ("conv", "matmul", "pointwise", "arithmetic", "bytes")
         sources = [str(SOURCES / f"{name}.c") for name in names]
         sources += [str(FOLDER / "cortex_m/start.c"), str(FOLDER / TARGET / "limit.c"), "main.c"]
         command = [
-            "arm-none-eabi-gcc", "-mthumb", *board.cpu, *FLAGS.split(), *ON_BOARD.split(),
-            f"-I{SOURCES}", "-I.", *flags, "-nostdlib", "-T", "link.ld", "-Wl,--gc-sections",
-            *sources, "-lgcc", "-o", "x.elf",
+            CROSS_COMPILER, *board_flags(board).split(), f"-I{SOURCES}", "-I.", *flags,
+            *LINK.split(), *sources, "-lgcc", "-o", "x.elf",
         ]  # fmt: skip
         built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if built.returncode != 0:
             raise PoetError(built.stderr[-2000:])
         done = subprocess.run(
-            ["qemu-system-arm", "-M", board.machine, "-nographic", "-monitor", "none", "-serial",
-             "none", "-semihosting-config", "enable=on,target=native", "-icount", "shift=0",
-             "-kernel", "x.elf"],
-            cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+            emulator_command(board, "x.elf"), cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
             check=False,
         )  # fmt: skip
     return int(done.stderr.split()[0])

@@ -22,7 +22,7 @@ import poet
 from poet.baselines import METHODS
 from poet.cli_compare import compare_command, frontier_command
 from poet.cli_firmware import card, emit, emulate
-from poet.cli_models import CacheFlag, JsonFlag, models
+from poet.cli_models import CHECK_FAILED, CacheFlag, JsonFlag, models
 from poet.cli_profile import profile
 from poet.cli_report import report
 from poet.cli_train import train
@@ -52,7 +52,6 @@ _PLAN_FIELDS = (
     "status", "minimize", "joules", "seconds", "peak_bytes", "bound_joules", "bound_source", "gap",
     "solve_seconds", "first_seconds", "baseline_joules", "floor_bytes", "solver", "reason",
 )  # fmt: skip
-_CHECK_FAILED = 5
 _INTERRUPTED = 130
 
 
@@ -321,7 +320,7 @@ def check_command(
             _complain(message)
         if report.valid and report.claims_match:
             print_table(_console(), [("", "left"), ("", "left")], report_rows(checked, report))
-    raise typer.Exit(0 if report.valid and report.claims_match else _CHECK_FAILED)
+    raise typer.Exit(0 if report.valid and report.claims_match else CHECK_FAILED)
 
 
 @contextmanager

@@ -7,13 +7,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from poet.cli_models import JsonFlag, progress_bar
+from poet.cli_models import CHECK_FAILED, JsonFlag, progress_bar
 from poet.errors import PoetError
 from poet.files import check_writable, read_json
 from poet.quantities import amount_text, bytes_text
 from poet.schedule import Plan
-
-CHECK_FAILED = 5
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,14 +85,14 @@ def emulate(
     """Build a firmware folder, train on the emulated board, and compare with PyTorch."""
     from poet.firmware.comparing import compare_card
     from poet.firmware.emulation import emulate as emulated
-    from poet.firmware.folder import read_folder
+    from poet.firmware.folder import read_firmware
 
-    made, _ = read_folder(folder)
+    made = read_firmware(folder)
     with progress_bar() as show:
         show(f"training on {made.target}", 0, steps or made.steps)
         run = emulated(
             folder, steps, seconds,
-            lambda step, count: show(f"loss {step.loss:.5f}", step.number, count),
+            lambda step, done, count: show(f"loss {step.loss:.5f}", done, count),
         )  # fmt: skip
     comparison = compare_card(folder)
     last = run.steps[-1]
@@ -112,7 +110,7 @@ def emulate(
     if json:
         print(msgspec.json.encode(outcome).decode())
     else:
-        _show(outcome, run.ram)
+        _show(outcome)
     for text in run.differences:
         print(f"poet: {text}", file=sys.stderr)
     if comparison is None and not json:
@@ -121,7 +119,7 @@ def emulate(
         raise typer.Exit(CHECK_FAILED)
 
 
-def _show(outcome: Outcome, ram: object) -> None:
+def _show(outcome: Outcome) -> None:
     from rich.console import Console
 
     from poet.reports.tables import print_table
@@ -170,8 +168,7 @@ def export(
     found = read_tensors(folder / "card.img", plan.graph, made.card)
     if not found:
         raise PoetError(f"{folder} has a card without parameters")
-    names = {i: plan.graph.tensors[i] for i in found}
-    write_safetensors(
-        {t.name: found[i] for i, t in names.items() if t.role != "optimizer_state"}, output
-    )
-    print(f"{output}: {len(names)} tensors", file=sys.stderr)
+    tensors = {i: plan.graph.tensors[i] for i in found}
+    weights = {t.name: found[i] for i, t in tensors.items() if t.role != "optimizer_state"}
+    write_safetensors(weights, output)
+    print(f"{output}: {len(weights)} tensors", file=sys.stderr)

@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 import typer
 
+CHECK_FAILED = 5
+"""The exit code of a check that failed."""
 CacheFlag = Annotated[
     bool, typer.Option(" /--no-cache", help="Capture anew, and do not keep the capture.")
 ]

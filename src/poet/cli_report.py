@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from poet.cli_models import CHECK_FAILED
 from poet.errors import PoetError
 from poet.files import check_writable, decode_json, read_bytes, read_json, write_text
 from poet.quantities import bytes_text
@@ -13,8 +14,6 @@ from poet.schedule import Plan
 
 if TYPE_CHECKING:
     from poet.comparisons import Row
-
-_CHECK_FAILED = 5
 
 
 def report(
@@ -65,7 +64,7 @@ def report(
         [("", "left"), ("", "left")],
         [(what, f"{path}, {bytes_text(len(data))}") for what, path, data in made],
     )
-    raise typer.Exit(_CHECK_FAILED if view.complaints else 0)
+    raise typer.Exit(CHECK_FAILED if view.complaints else 0)
 
 
 def read_rows(path: Path) -> "tuple[Row, ...]":

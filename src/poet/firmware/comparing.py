@@ -43,7 +43,8 @@ def compare_card(folder: Path) -> Comparison | None:
     made, plan = read_folder(folder)
     if not (folder / REFERENCE).exists():
         return None
-    header = read_header((folder / "card.img").read_bytes()[:SECTOR])
+    with (folder / "card.img").open("rb") as file:
+        header = read_header(file.read(SECTOR))
     if header.steps_done != made.steps:
         return None
     known = read_safetensors(folder / REFERENCE)

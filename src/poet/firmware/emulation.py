@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from poet.errors import PoetError
-from poet.firmware.boards import find_board
+from poet.firmware.boards import Board, find_board
 from poet.firmware.card import SECTOR, read_header
-from poet.firmware.folder import Firmware, read_folder
+from poet.firmware.folder import Firmware, read_firmware
 
 EMULATOR = "qemu-system-arm"
 CROSS_COMPILER = "arm-none-eabi-gcc"
@@ -53,10 +53,13 @@ def emulate(
     folder: Path,
     steps: int | None = None,
     seconds: float = 600.0,
-    progress: Callable[[Step, int], None] | None = None,
+    progress: Callable[[Step, int, int], None] | None = None,
 ) -> Run:
-    """Build the folder, and take `steps` steps on its card from where it stands."""
-    made, _ = read_folder(folder)
+    """Build the folder, and take `steps` steps on its card from where it stands.
+
+    `progress` is told each step, how many are done, and of how many.
+    """
+    made = read_firmware(folder)
     build(folder, made)
     count = made.steps if steps is None else steps
     _ask_for(folder / "card.img", count)
@@ -68,7 +71,7 @@ def emulate(
         if line.startswith("step "):
             found.append(_step(line))
             if progress is not None:
-                progress(found[-1], count)
+                progress(found[-1], len(found), count)
         finished = finished or line == "done"
     if not finished:
         text = "\n".join(said[-5:]) or "it said nothing"
@@ -106,6 +109,14 @@ def _ask_for(card: Path, steps: int) -> None:
         file.write(msgspec.structs.replace(header, steps_to_do=steps).packed())
 
 
+def emulator_command(board: Board, image: str) -> list[str]:
+    """What runs an image on the emulated board, an instruction a nanosecond."""
+    return [
+        EMULATOR, "-M", board.machine, "-nographic", "-monitor", "none", "-serial", "none",
+        "-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel", image,
+    ]  # fmt: skip
+
+
 def _output(folder: Path, made: Firmware, seconds: float) -> Iterator[str]:
     """The lines that the firmware logs, as they come."""
     if made.target == "host":
@@ -114,11 +125,7 @@ def _output(folder: Path, made: Firmware, seconds: float) -> Iterator[str]:
         board = find_board(made.target)
         assert board is not None
         _need(EMULATOR, "qemu-system-arm")
-        command = [
-            EMULATOR, "-M", board.machine, "-nographic", "-monitor", "none", "-serial", "none",
-            "-semihosting-config", "enable=on,target=native", "-icount", "shift=0",
-            "-kernel", "train.elf",
-        ]  # fmt: skip
+        command = emulator_command(board, "train.elf")
     lines: list[str] = []
     with subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -20,6 +20,7 @@ SOURCES = Path(__file__).with_name("c")
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
 OPTIMIZE = "-O2"
 FLAGS = f"-std=c11 {OPTIMIZE} -ffp-contract=off -fno-math-errno -Wall -Wextra -Werror"
+LINK = "-nostdlib -T link.ld -Wl,--gc-sections"
 ON_BOARD = "-ffreestanding -fno-tree-loop-distribute-patterns -ffunction-sections -fdata-sections"
 
 
@@ -106,7 +107,7 @@ def write_folder(
     ram = None
     if board is None:
         shutil.copyfile(FOLDER / "host/board.c", folder / "board.c")
-        (folder / "Makefile").write_text(_host_makefile([*names, "step.c", "board.c"]))
+        (folder / "Makefile").write_text(_makefile(None, [*names, "step.c", "board.c"]))
     else:
         assert limit is not None
         ram = limit + board.reserved_bytes
@@ -116,9 +117,9 @@ def write_folder(
         (folder / "clock.h").write_text(
             f"/* {board.title} */\n#define CLOCK_MHZ {board.clock_mhz}u\n"
         )
-        (folder / "link.ld").write_text(_link_script(board, ram))
+        (folder / "link.ld").write_text(link_script(board, ram))
         own = ["step.c", "start.c", "limit.c", "bytes.c"]
-        (folder / "Makefile").write_text(_board_makefile(board, [*names, *own]))
+        (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
     moved = {kind: [s.tensor for s in plan.schedule if isinstance(s, kind)]
              for kind in (PageIn, PageOut)}  # fmt: skip
     nbytes = {kind: sum(plan.graph.tensors[i].nbytes for i in ids) for kind, ids in moved.items()}
@@ -148,10 +149,15 @@ def _serial_peak(plan: Plan) -> int:
     return check_plan(draft(plan.graph, plan.costs, budget, plan.schedule)).peak_bytes
 
 
-def read_folder(folder: Path) -> tuple[Firmware, Plan]:
+def read_firmware(folder: Path) -> Firmware:
     if not (folder / "firmware.json").exists():
         raise PoetError(f"{folder} is not a folder that poet emit wrote: it has no firmware.json")
-    return read_json(folder / "firmware.json", Firmware), read_json(folder / "plan.json", Plan)
+    return read_json(folder / "firmware.json", Firmware)
+
+
+def read_folder(folder: Path) -> tuple[Firmware, Plan]:
+    """What the folder says of itself, and the plan that was placed."""
+    return read_firmware(folder), read_json(folder / "plan.json", Plan)
 
 
 def _needed(source: Source) -> list[str]:
@@ -172,36 +178,34 @@ def _needed(source: Source) -> list[str]:
     return sorted(wanted)
 
 
-def _host_makefile(names: list[str]) -> str:
-    return _MAKEFILE.format(
-        what="this computer",
-        compiler="CC ?= cc",
-        flags=f"{FLAGS} $(EXTRA)",
-        sources=" ".join(name for name in names if name.endswith(".c")),
-        link="",
-        product="train",
-        beside="",
-        libraries="",
-    )
-
-
-def _board_makefile(board: Board, names: list[str]) -> str:
+def _makefile(board: Board | None, names: list[str]) -> str:
+    sources = " ".join(name for name in names if name.endswith(".c"))
+    if board is None:
+        return _MAKEFILE.format(
+            what="this computer", compiler="CC ?= cc", flags=FLAGS, sources=sources,
+            product="train", link="", beside="", libraries="",
+        )  # fmt: skip
     return _MAKEFILE.format(
         what=board.title,
         compiler="CROSS ?= arm-none-eabi-\nCC := $(CROSS)gcc",
-        flags=f"-mthumb {' '.join(board.cpu)} {FLAGS} {ON_BOARD} $(EXTRA)",
-        sources=" ".join(name for name in names if name.endswith(".c")),
-        link=" -nostdlib -T link.ld -Wl,--gc-sections -Wl,-Map=train.map",
+        flags=board_flags(board),
+        sources=sources,
         product="train.elf",
+        link=f" {LINK} -Wl,-Map=train.map",
         beside=" link.ld",
         libraries=" -lgcc",
     )
 
 
+def board_flags(board: Board) -> str:
+    """What the cross compiler is told."""
+    return f"-mthumb {' '.join(board.cpu)} {FLAGS} {ON_BOARD}"
+
+
 _MAKEFILE = """\
 # Training firmware for {what}.
 {compiler}
-CFLAGS := {flags}
+CFLAGS := {flags} $(EXTRA)
 SOURCES := {sources}
 
 {product}: $(SOURCES) $(wildcard *.h){beside}
@@ -214,7 +218,8 @@ clean:
 """
 
 
-def _link_script(board: Board, ram_bytes: int) -> str:
+def link_script(board: Board, ram_bytes: int) -> str:
+    """The linker script that gives an image so much RAM."""
     text = (FOLDER / "cortex_m" / "link.ld").read_text()
     for name, value in {
         "flash_origin": hex(board.flash_origin),

@@ -36,7 +36,6 @@ class Line(msgspec.Struct):
     """An instruction with the blocks that its tensors and values lie in while it runs."""
 
     instruction: Compute | PageIn | PageOut | Free
-    first_tick: int
     works: list[Work] = []
     blocks: dict[Reference, int] = {}
     new_bytes: int = 0
@@ -56,7 +55,6 @@ class Lifetimes(msgspec.Struct):
     """... and of those that are there when it has ended."""
     moves: list[tuple[int, int]]
     """Copies after the last instruction, to and from: what was made beside its predecessor."""
-    ticks: int
     start_bytes: int
 
 
@@ -113,12 +111,11 @@ class _Walk:
             start={i: new[n] for i, n in start.items()},
             end={i: new[n] for i, n in end.items()},
             moves=[(new[to], new[source]) for to, source in moves],
-            ticks=self.tick + 1,
             start_bytes=start_bytes,
         )
 
     def line(self, instruction: Compute | PageIn | PageOut | Free) -> Line:
-        self.lines.append(Line(instruction, self.tick))
+        self.lines.append(Line(instruction))
         return self.lines[-1]
 
     def seats(self) -> dict[Reference, int]:

@@ -76,9 +76,8 @@ class Operand(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A call that does work: its place in the op, its arguments and results looked up."""
+    """A call that does work, its arguments and results looked up."""
 
-    at: int
     kind: str
     arguments: dict[str, Any]
     """Operands where the call names tensors or values, also inside lists; plain JSON elsewhere."""
@@ -99,7 +98,7 @@ def works(graph: Graph, k: int) -> list[Work]:
         raise PoetError(f"{graph.op_text(k)} has no calls: the graph does not say what it computes")
     made: dict[Reference, Operand] = {}
     found = []
-    for at, call in enumerate(op.calls):
+    for call in op.calls:
         arguments = {name: _looked_up(graph, op, made, x) for name, x in call.arguments.items()}
         results: list[Operand | None] = []
         for number, result in enumerate(call.results):
@@ -115,7 +114,7 @@ def works(graph: Graph, k: int) -> list[Work]:
                 made[reference] = _whole(graph, op, reference)
                 results.append(made[reference])
         if any(result is not None for result in results):
-            found.append(Work(at, call.kind, arguments, tuple(results)))
+            found.append(Work(call.kind, arguments, tuple(results)))
     return found
 
 

@@ -69,8 +69,8 @@ class _Writer:
 
     def written(self) -> Source:
         body: list[str] = []
-        for number, line in enumerate(self.lives.lines):
-            body += self._instruction(number, line)
+        for line in self.lives.lines:
+            body += self._instruction(line)
         for to, source in self.lives.moves:
             nbytes = self.lives.blocks[to].nbytes
             self.kernels.add("copy_bytes")
@@ -128,7 +128,6 @@ class _Writer:
             '#include "train.h"',
             "",
             '__attribute__((section(".arena"), aligned(8))) uint8_t arena[ARENA_BYTES];',
-            "const uint32_t arena_bytes = ARENA_BYTES;",
             f"const uint32_t start_bytes = {self.lives.start_bytes};",
             f"const uint32_t record_bytes = {self.where.record_bytes};",
             f'const char fingerprint[33] = "{graph.fingerprint}";',
@@ -166,7 +165,7 @@ class _Writer:
         rows = rows or ["    {0, 0, 0},"]
         return [f"const struct slot {name}[] = {{", *rows, "};", count, ""]
 
-    def _instruction(self, number: int, line: Line) -> list[str]:
+    def _instruction(self, line: Line) -> list[str]:
         step = line.instruction
         if isinstance(step, Compute):
             return self._compute(line, step)

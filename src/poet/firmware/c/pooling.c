@@ -60,14 +60,33 @@ static float divisor_of(const struct pool *s, struct window v, struct window h)
                                     : (v.end - v.begin) * (h.end - h.begin));
 }
 
-void average_pool(float *out, const float *in, const struct pool *shape)
+/* Window `out` of `count` windows that cover `size` pixels as evenly as they can. */
+static struct window even(int32_t out, int32_t count, int32_t size)
 {
-    const struct pool *s = shape;
+    int32_t begin = out * size / count, end = ((out + 1) * size + count - 1) / count;
+    struct window found = {begin, end, end - begin};
+    return found;
+}
+
+static struct window rows_of(const struct pool *s, int32_t out, int is_even)
+{
+    return is_even ? even(out, s->out_height, s->height)
+                   : window_of(out, s->stride_y, s->pad_y, s->kernel_height, s->height);
+}
+
+static struct window columns_of(const struct pool *s, int32_t out, int is_even)
+{
+    return is_even ? even(out, s->out_width, s->width)
+                   : window_of(out, s->stride_x, s->pad_x, s->kernel_width, s->width);
+}
+
+static void average(float *out, const float *in, const struct pool *s, int is_even)
+{
     for (int32_t plane = 0; plane < s->planes; plane++, in += s->height * s->width)
         for (int32_t oy = 0; oy < s->out_height; oy++) {
-            struct window v = window_of(oy, s->stride_y, s->pad_y, s->kernel_height, s->height);
+            struct window v = rows_of(s, oy, is_even);
             for (int32_t ox = 0; ox < s->out_width; ox++) {
-                struct window h = window_of(ox, s->stride_x, s->pad_x, s->kernel_width, s->width);
+                struct window h = columns_of(s, ox, is_even);
                 float total = 0.0f;
                 for (int32_t y = v.begin; y < v.end; y++) {
                     float part = 0.0f;
@@ -80,16 +99,16 @@ void average_pool(float *out, const float *in, const struct pool *shape)
         }
 }
 
-void average_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
+static void average_gradient(float *in_gradient, const float *gradient, const struct pool *s,
+                             int is_even)
 {
-    const struct pool *s = shape;
     int32_t area = s->height * s->width;
     fill(in_gradient, 0.0f, s->planes * area);
     for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
         for (int32_t oy = 0; oy < s->out_height; oy++) {
-            struct window v = window_of(oy, s->stride_y, s->pad_y, s->kernel_height, s->height);
+            struct window v = rows_of(s, oy, is_even);
             for (int32_t ox = 0; ox < s->out_width; ox++) {
-                struct window h = window_of(ox, s->stride_x, s->pad_x, s->kernel_width, s->width);
+                struct window h = columns_of(s, ox, is_even);
                 float share = *gradient++ / divisor_of(s, v, h);
                 for (int32_t y = v.begin; y < v.end; y++)
                     for (int32_t x = h.begin; x < h.end; x++)
@@ -98,48 +117,22 @@ void average_pool_gradient(float *in_gradient, const float *gradient, const stru
         }
 }
 
-/* Window `out` of `count` windows that cover `size` pixels as evenly as they can. */
-static struct window even(int32_t out, int32_t count, int32_t size)
+void average_pool(float *out, const float *in, const struct pool *shape)
 {
-    int32_t begin = out * size / count, end = ((out + 1) * size + count - 1) / count;
-    struct window found = {begin, end, end - begin};
-    return found;
+    average(out, in, shape, 0);
+}
+
+void average_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
+{
+    average_gradient(in_gradient, gradient, shape, 0);
 }
 
 void adaptive_pool(float *out, const float *in, const struct pool *shape)
 {
-    const struct pool *s = shape;
-    for (int32_t plane = 0; plane < s->planes; plane++, in += s->height * s->width)
-        for (int32_t oy = 0; oy < s->out_height; oy++) {
-            struct window v = even(oy, s->out_height, s->height);
-            for (int32_t ox = 0; ox < s->out_width; ox++) {
-                struct window h = even(ox, s->out_width, s->width);
-                float total = 0.0f;
-                for (int32_t y = v.begin; y < v.end; y++) {
-                    float part = 0.0f;
-                    for (int32_t x = h.begin; x < h.end; x++)
-                        part += in[y * s->width + x];
-                    total += part;
-                }
-                *out++ = total / (float)(v.padded * h.padded);
-            }
-        }
+    average(out, in, shape, 1);
 }
 
 void adaptive_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
 {
-    const struct pool *s = shape;
-    int32_t area = s->height * s->width;
-    fill(in_gradient, 0.0f, s->planes * area);
-    for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
-        for (int32_t oy = 0; oy < s->out_height; oy++) {
-            struct window v = even(oy, s->out_height, s->height);
-            for (int32_t ox = 0; ox < s->out_width; ox++) {
-                struct window h = even(ox, s->out_width, s->width);
-                float share = *gradient++ / (float)(v.padded * h.padded);
-                for (int32_t y = v.begin; y < v.end; y++)
-                    for (int32_t x = h.begin; x < h.end; x++)
-                        in_gradient[y * s->width + x] += share;
-            }
-        }
+    average_gradient(in_gradient, gradient, shape, 1);
 }

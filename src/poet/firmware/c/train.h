@@ -11,7 +11,7 @@ struct slot {
 
 /* ---- step.c ---- */
 extern uint8_t arena[];
-extern const uint32_t arena_bytes, start_bytes, record_bytes;
+extern const uint32_t start_bytes, record_bytes;
 extern const char fingerprint[33];
 extern const struct slot residents[], inputs[]; /* of an input `card` counts from its record */
 extern const uint32_t resident_count, input_count;

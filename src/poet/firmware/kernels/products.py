@@ -1,6 +1,16 @@
 """Matrix products and convolutions."""
 
-from poet.firmware.kernels.site import Fields, Site, Table, dense, maybe, operand, pair, result
+from poet.firmware.kernels.site import (
+    Fields,
+    Site,
+    Table,
+    dense,
+    maybe,
+    operand,
+    pair,
+    product_shape,
+    result,
+)
 from poet.firmware.operands import Operand
 
 
@@ -8,14 +18,7 @@ def _product(site: Site, left: Operand, right: Operand, row: Operand | None) -> 
     out = result(site)
     if len(left.shape) != 2 or len(right.shape) != 2 or not out.is_dense:
         raise site.refuse("its operands are not matrices")
-    shape = site.constant(
-        "matmul",
-        {
-            "m": left.shape[0], "n": right.shape[1], "k": left.shape[1],
-            "a_row": left.strides[0], "a_column": left.strides[1],
-            "b_row": right.strides[0], "b_column": right.strides[1],
-        },
-    )  # fmt: skip
+    shape = product_shape(site, left, right)
     operands = ", ".join(map(site.at, (out, left, right, row)))
     return [f"matmul({operands}, {shape});"]
 

@@ -2,7 +2,17 @@
 
 from collections.abc import Callable
 
-from poet.firmware.kernels.site import Fields, Site, Table, c_float, dense, operand, pair, result
+from poet.firmware.kernels.site import (
+    Fields,
+    Site,
+    Table,
+    c_float,
+    dense,
+    operand,
+    pair,
+    result,
+    rows_of,
+)
 from poet.firmware.operands import Operand
 
 
@@ -73,21 +83,15 @@ def _average_gradient(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
     return make
 
 
-def _rows(site: Site, operand: Operand, dim: int) -> tuple[int, int]:
-    if dim % len(operand.shape) != len(operand.shape) - 1:
-        raise site.refuse("only the last dimension is covered")
-    return operand.count // operand.shape[-1], operand.shape[-1]
-
-
 def _log_softmax(site: Site) -> list[str]:
     out, source = result(site), dense(site, "self")
-    rows, columns = _rows(site, source, site.arguments["dim"])
+    rows, columns = rows_of(site, source, site.arguments["dim"])
     return [f"log_softmax({site.at(out)}, {site.at(source)}, {rows}, {columns});"]
 
 
 def _log_softmax_gradient(site: Site) -> list[str]:
     out, gradient, known = result(site), dense(site, "grad_output"), dense(site, "output")
-    rows, columns = _rows(site, known, site.arguments["dim"])
+    rows, columns = rows_of(site, known, site.arguments["dim"])
     operands = ", ".join(map(site.at, (out, gradient, known)))
     return [f"log_softmax_gradient({operands}, {rows}, {columns});"]
 

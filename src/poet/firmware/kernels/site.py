@@ -79,5 +79,22 @@ def c_float(value: float) -> str:
     return text + ("f" if "." in text or "e" in text else ".0f")
 
 
+def rows_of(site: Site, operand: Operand, dim: int) -> tuple[int, int]:
+    """How many rows along the last dimension, which `dim` must be, and how long each is."""
+    if dim % len(operand.shape) != len(operand.shape) - 1:
+        raise site.refuse("only the last dimension is covered")
+    return operand.count // operand.shape[-1], operand.shape[-1]
+
+
+def product_shape(site: Site, left: Operand, right: Operand) -> str:
+    """The constant for a product of two matrices, which the last two dimensions are."""
+    fields: Fields = {
+        "m": left.shape[-2], "n": right.shape[-1], "k": left.shape[-1],
+        "a_row": left.strides[-2], "a_column": left.strides[-1],
+        "b_row": right.strides[-2], "b_column": right.strides[-1],
+    }  # fmt: skip
+    return site.constant("matmul", fields)
+
+
 Table = dict[str, Callable[[Site], list[str]]]
 """From the kind of a call, or its kind without the overload, to the C statements that do it."""

@@ -1,22 +1,26 @@
 """What transformers need beside products of matrices."""
 
 from collections.abc import Callable
+from math import prod
 
-from poet.firmware.kernels.site import Site, Table, c_float, dense, maybe, operand, result
+from poet.firmware.kernels.site import (
+    Site,
+    Table,
+    c_float,
+    dense,
+    maybe,
+    operand,
+    product_shape,
+    result,
+    rows_of,
+)
 
 
 def _batched_product(site: Site) -> list[str]:
     left, right, out = operand(site, "self"), operand(site, "mat2"), result(site)
     if not out.is_dense:
         raise site.refuse("its result is not row-major")
-    shape = site.constant(
-        "matmul",
-        {
-            "m": left.shape[1], "n": right.shape[2], "k": left.shape[2],
-            "a_row": left.strides[1], "a_column": left.strides[2],
-            "b_row": right.strides[1], "b_column": right.strides[2],
-        },
-    )  # fmt: skip
+    shape = product_shape(site, left, right)
     step = left.shape[1] * right.shape[2]
     return [
         f"matmul({site.at(out, n * step)}, {site.at(left, n * left.strides[0])}, "
@@ -27,9 +31,7 @@ def _batched_product(site: Site) -> list[str]:
 
 def _layer_norm(site: Site) -> list[str]:
     image = dense(site, "input")
-    columns = 1
-    for extent in site.arguments["normalized_shape"]:
-        columns *= extent
+    columns = prod(site.arguments["normalized_shape"])
     given = (*site.results, image, maybe(site, "weight"), maybe(site, "bias"))
     operands = ", ".join(map(site.at, given))
     epsilon = c_float(site.arguments["eps"])
@@ -38,9 +40,7 @@ def _layer_norm(site: Site) -> list[str]:
 
 def _layer_norm_gradient(site: Site) -> list[str]:
     image = dense(site, "input")
-    columns = 1
-    for extent in site.arguments["normalized_shape"]:
-        columns *= extent
+    columns = prod(site.arguments["normalized_shape"])
     known = (dense(site, "grad_out"), image, dense(site, "mean"), dense(site, "rstd"))
     operands = ", ".join(map(site.at, (*site.results, *known, maybe(site, "weight"))))
     return [f"layer_norm_gradient({operands}, {image.count // columns}, {columns});"]
@@ -48,24 +48,15 @@ def _layer_norm_gradient(site: Site) -> list[str]:
 
 def _softmax(site: Site) -> list[str]:
     out, source = result(site), dense(site, "self")
-    rows, columns = _rows(site, source.shape, site.arguments["dim"])
+    rows, columns = rows_of(site, source, site.arguments["dim"])
     return [f"softmax({site.at(out)}, {site.at(source)}, {rows}, {columns});"]
 
 
 def _softmax_gradient(site: Site) -> list[str]:
     out, gradient, known = result(site), dense(site, "grad_output"), dense(site, "output")
-    rows, columns = _rows(site, known.shape, site.arguments["dim"])
+    rows, columns = rows_of(site, known, site.arguments["dim"])
     operands = ", ".join(map(site.at, (out, gradient, known)))
     return [f"softmax_gradient({operands}, {rows}, {columns});"]
-
-
-def _rows(site: Site, shape: tuple[int, ...], dim: int) -> tuple[int, int]:
-    if dim % len(shape) != len(shape) - 1:
-        raise site.refuse("only the last dimension is covered")
-    rows = 1
-    for extent in shape[:-1]:
-        rows *= extent
-    return rows, shape[-1]
 
 
 def _gelu(name: str) -> Callable[[Site], list[str]]:
