@@ -162,8 +162,8 @@ def _instructions(
         if built.returncode != 0:
             raise PoetError(built.stderr[-2000:])
         done = subprocess.run(
-            emulator_command(board, "x.elf"), cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-            check=False,
+            emulator_command(board, "x.elf"), cwd=folder, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
     return int(done.stderr.split()[0])
 
