@@ -72,11 +72,11 @@ def kernels() -> None:
         ".batch = 1, .groups = {g}, .channels = {c}, .height = {h}, .width = {h}, "
         ".out_channels = {o}, .out_height = {p}, .out_width = {p}, .kernel_height = {k}, "
         ".kernel_width = {k}, .stride_y = {s}, .stride_x = {s}, .pad_y = {q}, .pad_x = {q}, "
-        ".dilation_y = 1, .dilation_x = 1"
+        ".dilation_y = 1, .dilation_x = 1, .out_planes = {o}, .block = 64"
     )
     rows = []
     for m, n, k in ((32, 32, 64), (1, 120, 64), (10, 84, 8)):
-        fields = f".m = {m}, .n = {n}, .k = {k}, "
+        fields = f".m = {m}, .n = {n}, .k = {k}, .out_row = {n}, .block = 64, "
         layouts = {
             "x Wᵀ": f".a_row = {k}, .a_column = 1, .b_row = 1, .b_column = {k}",
             "x W": f".a_row = {k}, .a_column = 1, .b_row = {n}, .b_column = 1",
@@ -151,7 +151,7 @@ def _instructions(
         shutil.copyfile(FOLDER / "cortex_m/mpu.h", folder / "mpu.h")
         (folder / "clock.h").write_text(f"#define CLOCK_MHZ {board.clock_mhz}u\n")
         (folder / "link.ld").write_text(link_script(board, board.ram_bytes))
-        names = ("conv", "matmul", "pointwise", "arithmetic", "bytes")
+        names = ("conv", "conv_weight", "matmul", "pointwise", "arithmetic", "bytes")
         sources = [str(SOURCES / f"{name}.c") for name in names]
         sources += [str(FOLDER / "cortex_m/start.c"), str(FOLDER / TARGET / "limit.c"), "main.c"]
         command = [

@@ -34,7 +34,7 @@ from poet.instances import Instance
 from poet.problems import read_costs, read_problem
 from poet.quantities import amount_text, bytes_text
 from poet.referee import check
-from poet.schedule import OPTIMAL_GAP, Plan, Progress, Status, summary
+from poet.schedule import OPTIMAL_GAP, Params, Plan, Progress, Status, summary
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -199,9 +199,12 @@ def plan(
     ] = False,
     cache: CacheFlag = True,
     params: Annotated[
-        Literal["resident", "paged"],
-        typer.Option(help="Where parameters and state start and end: in RAM, or in the store."),
-    ] = "resident",
+        Params | None,
+        typer.Option(
+            help="Parameters and state between steps: in RAM, in the store, or there and read in "
+            "tiles. Default: in RAM if that fits, else in tiles."
+        ),
+    ] = None,
     no_paging: Annotated[bool, typer.Option("--no-paging", help="Never page.")] = False,
     no_remat: Annotated[bool, typer.Option("--no-remat", help="Never recompute.")] = False,
     minimize: Annotated[
@@ -241,9 +244,14 @@ def plan(
         find_device(device)  # before a capture takes its time
     elif costs is None and not model.endswith(".json"):
         raise PoetError(f"{model} has no costs: give a device (--device rpi4; see poet devices)")
-    problem = read_problem(
-        model, optimizer, granularity=granularity, fuse_updates=fuse_updates, cache=cache
-    )
+
+    def captured(fuse: bool) -> Instance | Graph:
+        return read_problem(
+            model, optimizer, granularity=granularity, fuse_updates=fuse, cache=cache
+        )
+
+    is_model = not model.endswith(".json") and costs is None
+    problem = captured(fuse_updates or (params == "streamed" and is_model))
     if costs is None and device is not None and not isinstance(problem, Instance):
         _say_estimates(problem)
     with _live_line() as progress:
@@ -255,6 +263,7 @@ def plan(
             costs=read_costs(costs) if costs else None,
             transfers=transfers,
             params=params,
+            fused=(lambda: captured(True)) if is_model else None,
             paging=not no_paging,
             recompute=not no_remat,
             minimize=minimize,

@@ -15,7 +15,7 @@ from poet.frontiers import Frontier, frontier
 from poet.planning import Question, cores, question
 from poet.problems import read_costs, read_problem
 from poet.quantities import amount_text, bytes_text
-from poet.schedule import Effort
+from poet.schedule import Effort, Params
 from poet.solving import PLANNER
 
 if TYPE_CHECKING:
@@ -44,8 +44,10 @@ OptimizerOption = Annotated[
     str, typer.Option(help="Of a captured model: none, sgd, adam, adamw?weight_decay=0.1.")
 ]
 ParamsOption = Annotated[
-    Literal["resident", "paged"],
-    typer.Option(help="Where parameters and state start and end: in RAM, or in the store."),
+    Params,
+    typer.Option(
+        help="Parameters and state between steps: in RAM, in the store, or there and read in tiles."
+    ),
 ]
 MethodOption = Annotated[
     list[str] | None, typer.Option(help=f"Only these; repeat it: {', '.join(COMPARED)}.")
@@ -144,7 +146,7 @@ def _question(
     costs: Path | None,
     transfers: Literal["serial", "overlap", "free"] | None,
     optimizer: str,
-    params: Literal["resident", "paged"],
+    params: Params,
     cache: bool,
 ) -> Question:
     if device is None and costs is None and not model.endswith(".json"):
@@ -153,7 +155,8 @@ def _question(
         from poet.devices import find_device
 
         find_device(device)  # before a capture takes its time
-    problem = read_problem(model, optimizer, cache=cache)
+    fuse = params == "streamed" and costs is None
+    problem = read_problem(model, optimizer, fuse_updates=fuse, cache=cache)
     return question(
         problem,
         device,

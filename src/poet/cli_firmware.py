@@ -25,6 +25,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     page_in_bytes: int
     page_outs: int
     page_out_bytes: int
+    streamed_bytes: int
     peak_bytes: int
     arena_bytes: int
     stack_bytes: int
@@ -99,7 +100,8 @@ def emulate(
     outcome = Outcome(
         target=made.target, steps=len(run.steps), losses=tuple(s.loss for s in run.steps),
         instructions=last.instructions, page_ins=last.page_ins, page_in_bytes=last.page_in_bytes,
-        page_outs=last.page_outs, page_out_bytes=last.page_out_bytes, peak_bytes=last.peak_bytes,
+        page_outs=last.page_outs, page_out_bytes=last.page_out_bytes,
+        streamed_bytes=last.streamed_bytes, peak_bytes=last.peak_bytes,
         arena_bytes=made.arena_bytes, stack_bytes=max(s.stack_bytes for s in run.steps),
         ram_bytes=None if run.ram is None else run.ram.used_bytes,
         ram_limit_bytes=None if run.ram is None else run.ram.limit_bytes,
@@ -131,6 +133,10 @@ def _show(outcome: Outcome) -> None:
     rows += [
         ["paged in", f"{outcome.page_ins} times, {bytes_text(outcome.page_in_bytes)}"],
         ["paged out", f"{outcome.page_outs} times, {bytes_text(outcome.page_out_bytes)}"],
+    ]
+    if outcome.streamed_bytes:
+        rows.append(["parameters in tiles", bytes_text(outcome.streamed_bytes)])
+    rows += [
         ["tensors at the peak", bytes_text(outcome.peak_bytes)],
         ["arena", bytes_text(outcome.arena_bytes)],
     ]

@@ -6,7 +6,7 @@ bound or a schedule that leaves the stage structure.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +20,7 @@ from poet.profiles import Profile
 from poet.schedule import (
     BoundSource,
     Effort,
+    Params,
     Plan,
     Status,
     Transfers,
@@ -71,7 +72,7 @@ def compare(
     methods: Iterable[str] = COMPARED,
     costs: Costs | Profile | None = None,
     transfers: Transfers | None = None,
-    params: Literal["resident", "paged"] = "resident",
+    params: Params = "resident",
     time_limit: float = 20.0,
 ) -> list[Row]:
     """POET and the baselines on one problem, a row each; `time_limit` is for each plan."""

@@ -8,12 +8,13 @@ import os
 import time
 from collections.abc import Callable
 from math import isfinite
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
 from poet.baselines import STARTS
 from poet.costs.analytic import analytic, with_workspaces
+from poet.costs.streams import with_streams
 from poet.device import Costs, Device
 from poet.devices import find_device
 from poet.errors import PoetError
@@ -28,6 +29,7 @@ from poet.schedule import (
     Budget,
     Effort,
     Goal,
+    Params,
     Plan,
     Progress,
     Schedule,
@@ -49,7 +51,8 @@ def plan(
     *,
     costs: Costs | Profile | None = None,
     transfers: Transfers | None = None,
-    params: Literal["resident", "paged"] = "resident",
+    params: Params | None = None,
+    fused: "Callable[[], Instance | Graph | Program] | None" = None,
     keep_inputs: bool = False,
     paging: bool = True,
     recompute: bool = True,
@@ -73,7 +76,15 @@ def plan(
     `ram` is bytes or a size such as `"256 KiB"`, by default what the board has left for tensors;
     without a board there is no limit. `deadline` is `"20s"`, a number of seconds, or `"1.5x"` the
     keep-all step. `ram="min"` asks for the smallest RAM that a schedule was found for, and then for
-    the least energy there. With `keep_inputs` the batch is in RAM at the end, too. `method` asks
+    the least energy there.
+
+    `params` says where parameters and optimizer state are between steps: `resident` in RAM, `paged`
+    in the store, or there and `streamed`, which lets ops read them in tiles. By default they are in
+    RAM if a schedule is found for that, and else streamed. To be updated in tiles a parameter needs
+    a graph with fused updates: that of a model by name is captured so where it is streamed, and
+    `fused` gives it for other problems.
+
+    With `keep_inputs` the batch is in RAM at the end, too. `method` asks
     one schedule maker alone. `work_limit` counts work instead of seconds, so that an answer repeats
     for a `seed`.
 
@@ -84,18 +95,6 @@ def plan(
         raise PoetError(f"the time limit is {time_limit}; it must be 0 seconds or more")
     if minimize not in get_args(Goal):
         raise PoetError(f"minimize is {minimize!r}; it must be one of {', '.join(get_args(Goal))}")
-    asked = question(
-        problem,
-        device,
-        None if ram == "min" else ram,
-        deadline,
-        costs=costs,
-        transfers=transfers,
-        params=params,
-        keep_inputs=keep_inputs,
-        paging=paging,
-        recompute=recompute,
-    )
     effort = Effort(
         time_limit_seconds=time_limit,
         relative_gap=gap,
@@ -106,12 +105,51 @@ def plan(
         solver_log=solver_log,
         progress=progress,
     )
-    if ram == "min":
-        smallest = _smallest(asked.graph, asked.costs, asked.budget, effort)
-        asked = asked._replace(budget=smallest)
-    if isinstance(costs, Profile) and method is None and not _is_roomy(asked):
-        return _by_rates_first(asked, costs, effort, minimize)
-    return answer(asked, effort, method, minimize)
+    if isinstance(problem, str):
+        name, given = problem, costs is not None or problem.endswith(".json")
+        problem = read_problem(name, fuse_updates=params == "streamed" and not given)
+        fused = None if given else lambda: read_problem(name, fuse_updates=True)
+    best: Plan | None = None
+    for how in ("resident", "streamed") if params is None else (params,):
+        if best is not None:
+            if not _would_fit_streamed(best, device, costs):
+                break
+            problem = problem if fused is None else fused()
+        asked = question(
+            problem,
+            device,
+            None if ram == "min" else ram,
+            deadline,
+            costs=costs,
+            transfers=transfers,
+            params=how,
+            keep_inputs=keep_inputs,
+            paging=paging,
+            recompute=recompute,
+        )
+        if ram == "min":
+            smallest = _smallest(asked.graph, asked.costs, asked.budget, effort)
+            asked = asked._replace(budget=smallest)
+        if isinstance(costs, Profile) and method is None and not _is_roomy(asked):
+            best = _by_rates_first(asked, costs, effort, minimize)
+        else:
+            best = answer(asked, effort, method, minimize)
+        if best.schedule:
+            break
+    assert best is not None
+    return best
+
+
+def _would_fit_streamed(
+    plan: Plan, device: str | Device | None, costs: Costs | Profile | None
+) -> bool:
+    """Whether a plan that was not found with all parameters in RAM may be found without."""
+    return (
+        (device is not None or isinstance(costs, Profile))
+        and plan.budget.paging
+        and plan.budget.ram_bytes is not None
+        and any(plan.graph.tensors[i].role != "input" for i in plan.graph.given)
+    )
 
 
 class Question(NamedTuple):
@@ -131,17 +169,18 @@ def question(
     *,
     costs: Costs | Profile | None = None,
     transfers: Transfers | None = None,
-    params: Literal["resident", "paged"] = "resident",
+    params: Params = "resident",
     keep_inputs: bool = False,
     paging: bool = True,
     recompute: bool = True,
 ) -> Question:
     """The values behind the words of `plan`."""
     if isinstance(problem, str):
-        problem = read_problem(problem)
+        fuse = params == "streamed" and costs is None
+        problem = read_problem(problem, fuse_updates=fuse)
     for what, value, kinds in (
         ("transfers", transfers, (None, *get_args(Transfers))),
-        ("params", params, ("resident", "paged")),
+        ("params", params, get_args(Params)),
     ):
         if value not in kinds:
             raise PoetError(f"{what} is {value!r}; it must be one of {', '.join(map(str, kinds))}")
@@ -150,6 +189,10 @@ def question(
         board = board or costs.device
         costs = costs.costs
     graph, costs = graph_and_costs(problem, costs, board)
+    if params == "streamed":
+        if board is None:
+            raise PoetError("streamed parameters need a device, whose store they are read from")
+        costs = with_streams(costs, graph, board)
     start, end = places(graph, params, keep_inputs)
     budget = Budget(
         ram_bytes=_ram_bytes(ram, board),
@@ -185,11 +228,13 @@ def _by_rates_first(asked: Question, profile: Profile, effort: Effort, minimize:
     worse valleys: ResNet-18 in 60 % of its RAM came out 1 % slower than by rates alone.
     """
     graph, costs = asked.graph, asked.costs
-    smooth = with_workspaces(analytic(graph, profile.device), costs).ops
+    smooth = with_workspaces(analytic(graph, profile.device), costs)
+    if any(len(variants) > 1 for variants in costs.ops):
+        smooth = with_streams(smooth, graph, profile.device)
     started = time.monotonic()
     part = msgspec.structs.replace(effort, time_limit_seconds=_BY_RATES * effort.time_limit_seconds)
     first = answer(
-        asked._replace(costs=msgspec.structs.replace(costs, ops=smooth)), part, None, minimize
+        asked._replace(costs=msgspec.structs.replace(costs, ops=smooth.ops)), part, None, minimize
     )
     left = effort.time_limit_seconds - (time.monotonic() - started)
     rest = msgspec.structs.replace(effort, time_limit_seconds=max(0.0, left))

@@ -26,6 +26,7 @@ End = Literal["ram", "store", "both", "either"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 BoundSource = Literal["certified", "solver"]
 Goal = Literal["joules", "seconds", "bytes"]
+Params = Literal["resident", "paged", "streamed"]
 
 OPTIMAL_GAP = 1e-4
 
@@ -239,9 +240,14 @@ class Plan(
 
     @property
     def paged_bytes(self) -> int:
-        """What the schedule moves to and from the store."""
-        moved = (step.tensor for step in self.schedule if isinstance(step, PageIn | PageOut))
-        return sum(self.graph.tensors[i].nbytes for i in moved)
+        """What the schedule moves to and from the store, whole or streamed."""
+        moved = 0
+        for step in self.schedule:
+            if isinstance(step, Compute):
+                moved += self.costs.ops[step.op][step.variant].stream_bytes
+            elif not isinstance(step, Free):
+                moved += self.graph.tensors[step.tensor].nbytes
+        return moved
 
     def plot(self) -> Any:
         """RAM over the step and where every tensor is, as a plotly figure for notebooks."""
@@ -313,13 +319,13 @@ def _schedule_text(plan: Plan) -> str:
 
 
 def places(
-    graph: Graph, params: Literal["resident", "paged"] = "resident", keep_inputs: bool = False
+    graph: Graph, params: Params = "resident", keep_inputs: bool = False
 ) -> tuple[dict[int, Start], dict[int, End]]:
     """Where tensors start and must end, by role: the usual `start` and `end` of a Budget.
 
-    Parameters, buffers and optimizer state start in RAM (`resident`) or in the store (`paged`), and
-    they, or what they become, end there. Inputs start in RAM and are not wanted after, unless
-    `keep_inputs` says that somebody holds them there. Outputs end in RAM.
+    Parameters, buffers and optimizer state start in RAM (`resident`) or in the store (`paged`,
+    `streamed`), and they, or what they become, end there. Inputs start in RAM and are not wanted
+    after, unless `keep_inputs` says that somebody holds them there. Outputs end in RAM.
     """
     home: Literal["ram", "store"] = "ram" if params == "resident" else "store"
     heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}

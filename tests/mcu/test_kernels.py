@@ -18,7 +18,7 @@ TOLERANCE = 3e-6
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    names = ("arithmetic", "conv", "matmul", "norm", "pointwise", "pooling", "reduce",
+    names = ("arithmetic", "conv", "conv_weight", "matmul", "norm", "pointwise", "pooling", "reduce",
              "transformer")  # fmt: skip
     files = [str(SOURCES / f"{name}.c") for name in names]
     subprocess.run(["cc", *FLAGS.split(), "-fPIC", "-shared", "-o", str(path), *files], check=True)
@@ -76,19 +76,34 @@ def test_convolutions(kernels: ctypes.CDLL) -> None:
         exact: Tensor = F.conv2d(double[0], double[1], double[2], **how)
         g = torch.randn(exact.shape)
         exact.backward(g.double())  # type: ignore[no-untyped-call]
-        shape = struct(
-            case["batch"], case["groups"], *x.shape[1:], *exact.shape[1:], *case["kernel"],
-            *case["stride"], *case["padding"], *case["dilation"],
-        )  # fmt: skip
+
+        def shape(outs: int, case: Any = case, x: Tensor = x, exact: Tensor = exact) -> Any:
+            return struct(
+                case["batch"], case["groups"], *x.shape[1:], outs, *exact.shape[2:],
+                *case["kernel"], *case["stride"], *case["padding"], *case["dilation"],
+                case["outs"], 4,
+            )  # fmt: skip
+
+        whole = shape(case["outs"])
         y, dx, dw, db = (torch.full(t.shape, torch.nan) for t in (exact, x, w, b))
-        kernels.conv(at(y), at(x), at(w), at(b), shape)
-        kernels.conv_input_gradient(at(dx), at(g), at(w), shape)
-        kernels.conv_weight_gradient(at(dw), at(g), at(x), shape)
-        kernels.conv_bias_gradient(at(db), at(g), shape)
+        kernels.conv(at(y), at(x), at(w), at(b), whole)
+        kernels.conv_input_gradient(at(dx), at(g), at(w), whole)
+        kernels.conv_weight_gradient(at(dw), at(g), at(x), whole)
+        kernels.conv_bias_gradient(at(db), at(g), whole)
         assert same(y, exact.detach()), case
         for found, known in zip((dx, dw, db), double, strict=True):
             assert known.grad is not None
             assert same(found, known.grad), case
+        if case["groups"] == 1:  # tile after tile gives the same bits
+            y2, dw2 = (torch.full(t.shape, torch.nan) for t in (exact, w))
+            dx2 = torch.zeros_like(x)
+            for row in range(0, case["outs"], 4):
+                rows = min(4, case["outs"] - row)
+                tile, some = w[row : row + rows].clone(), shape(rows)
+                kernels.conv(at(y2[:, row:]), at(x), at(tile), at(b[row:]), some)
+                kernels.conv_input_gradient_more(at(dx2), at(g[:, row:]), at(tile), some)
+                kernels.conv_weight_gradient(at(dw2[row:]), at(g[:, row:]), at(x), some)
+            assert all(torch.equal(p, q) for p, q in ((y, y2), (dx, dx2), (dw, dw2))), case
 
 
 def test_products_in_every_layout(kernels: ctypes.CDLL) -> None:
@@ -100,9 +115,23 @@ def test_products_in_every_layout(kernels: ctypes.CDLL) -> None:
         b = torch.randn(k, n) if chance.random() < 0.5 else torch.randn(n, k).t()
         row = torch.randn(n) if chance.random() < 0.5 else None
         out = torch.full((m, n), torch.nan)
-        kernels.matmul(at(out), at(a), at(b), at(row), struct(m, n, k, *a.stride(), *b.stride()))
+        block = chance.choice((4, 64))
+        strides = (*a.stride(), *b.stride(), n, block)
+        kernels.matmul(at(out), at(a), at(b), at(row), struct(m, n, k, *strides))
         exact = a.double() @ b.double() + (0 if row is None else row.double())
         assert same(out, exact), (m, n, k, a.stride(), b.stride())
+        # Columns a tile, and a sum over k in tiles of whole blocks: the same bits.
+        columns, sums = torch.full((m, n), torch.nan), torch.zeros(m, n)
+        for j in range(0, n, 3):
+            some = struct(m, min(3, n - j), k, *strides)
+            part = None if row is None else row[j:]
+            kernels.matmul(at(columns[:, j:]), at(a), at(b[:, j:]), at(part), some)
+        assert torch.equal(columns, out)
+        for j in range(0, k, 2 * block):
+            some = struct(m, n, min(2 * block, k - j), *strides)
+            kernels.matmul_more(at(sums), at(a[:, j:]), at(b[j:]), some)
+        kernels.matmul(at(out), at(a), at(b), at(None), struct(m, n, k, *strides))
+        assert torch.equal(sums, out)
 
 
 @pytest.mark.parametrize("ceil", [False, True])

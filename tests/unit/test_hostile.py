@@ -154,7 +154,8 @@ def test_a_replay_that_ends_early_judges_no_claims() -> None:
     ("fields", "message"),
     [
         ({"transfers": "bogus"}, "transfers is 'bogus'"),
-        ({"params": "streamed"}, "params is 'streamed'"),
+        ({"params": "floating"}, "params is 'floating'"),
+        ({"params": "streamed"}, "need a device"),
         ({"time_limit": -1.0}, "time limit is -1"),
         ({"time_limit": math.nan}, "time limit is nan"),
     ],

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.operands import ITEM_BYTES
+from poet.firmware.c_types import ITEM_BYTES
 from poet.graph import Graph
 from poet.schedule import PageIn, PageOut, Plan
 

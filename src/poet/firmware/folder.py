@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from poet.device import PLAIN
 from poet.errors import PoetError
 from poet.files import read_json, write_json
 from poet.firmware.arena import Placement, check, place
@@ -14,7 +15,8 @@ from poet.firmware.card import Layout
 from poet.firmware.lifetimes import Lifetimes, lifetimes
 from poet.firmware.source import Source, source_of
 from poet.referee import check as check_plan
-from poet.schedule import PageIn, PageOut, Plan, draft
+from poet.schedule import Compute, PageIn, PageOut, Plan, draft
+from poet.streaming import Loop, loops
 
 SOURCES = Path(__file__).with_name("c")
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -43,6 +45,9 @@ class Firmware(
     page_in_bytes: int
     page_outs: int
     page_out_bytes: int
+    streamed_bytes: int = 0
+    names_rows: bool = False
+    """Whether rows are streamed that indices name: then those are the most bytes."""
     seconds: float | None
     joules: float | None
     steps: int
@@ -132,6 +137,8 @@ def write_folder(
         page_in_bytes=nbytes[PageIn],
         page_outs=len(moved[PageOut]),
         page_out_bytes=nbytes[PageOut],
+        streamed_bytes=_streamed_bytes(plan),
+        names_rows=any(loop.named_rows for loop in _streamed_loops(plan)),
         seconds=plan.seconds,
         joules=plan.joules,
         steps=steps,
@@ -141,6 +148,19 @@ def write_folder(
     write_json(plan, folder / "plan.json", force=True)
     write_json(made, folder / "firmware.json", force=True)
     return made
+
+
+def _streamed_runs(plan: Plan) -> list[Compute]:
+    return [s for s in plan.schedule if isinstance(s, Compute) and s.variant != PLAIN]
+
+
+def _streamed_bytes(plan: Plan) -> int:
+    runs = (plan.costs.ops[step.op][step.variant] for step in _streamed_runs(plan))
+    return sum(stream.nbytes for run in runs for stream in (*run.reads, *run.writes))
+
+
+def _streamed_loops(plan: Plan) -> list[Loop]:
+    return [loop for step in _streamed_runs(plan) for loop in loops(plan.graph, step.op)]
 
 
 def _serial_peak(plan: Plan) -> int:
@@ -165,9 +185,9 @@ def _needed(source: Source) -> list[str]:
     home = {}
     texts = {file.name: file.read_text() for file in SOURCES.glob("*.c")}
     for name, text in texts.items():
-        for kernel in re.findall(r"^(?:void|float) (\w+)\(", text, re.MULTILINE):
+        for kernel in re.findall(r"^(?:void|float|int32_t) (\w+)\(", text, re.MULTILINE):
             home[kernel] = name
-    wanted, todo = set(ALWAYS), [home[kernel] for kernel in sorted(source.kernels)]
+    wanted, todo = set(ALWAYS), [home[name] for name in sorted(source.kernels & home.keys())]
     while todo:
         name = todo.pop()
         if name in wanted:

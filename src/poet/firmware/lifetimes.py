@@ -10,9 +10,12 @@ Time is counted in ticks: one for each call of an op that runs, one for each tra
 
 import msgspec
 
+from poet.device import PLAIN
 from poet.errors import PoetError
-from poet.firmware.operands import ITEM_BYTES, Reference, Work, works
+from poet.firmware.c_types import ITEM_BYTES
+from poet.operands import Reference, Work, works
 from poet.schedule import Compute, Free, PageIn, PageOut, Plan
+from poet.streaming import TILE_BYTES, Loop, loops
 
 ALIGNMENT = 4
 
@@ -33,10 +36,15 @@ class Block(msgspec.Struct):
 
 
 class Line(msgspec.Struct):
-    """An instruction with the blocks that its tensors and values lie in while it runs."""
+    """An instruction with the blocks that its tensors and values lie in while it runs.
+
+    Of what an op streams, the block holds a tile. Its `loops` are found by the numbers of the calls
+    that begin them; the updates in them have no tick of their own.
+    """
 
     instruction: Compute | PageIn | PageOut | Free
     works: list[Work] = []
+    loops: dict[int, Loop] = {}
     blocks: dict[Reference, int] = {}
     new_bytes: int = 0
     """What it adds to RAM when it begins, its workspace included ..."""
@@ -148,26 +156,38 @@ class _Walk:
             self.blocks[block].spans.append((since, last))
 
     def compute(self, step: Compute) -> None:
-        if step.variant != "plain":
-            raise PoetError(f"the plan runs {self.graph.op_text(step.op)} as {step.variant!r}, "
-                            "which C code cannot be written for yet")  # fmt: skip
         k, op = step.op, self.graph.ops[step.op]
         if k not in self.works:
             self.works[k] = works(self.graph, k)
         line = self.line(step)
         line.works = self.works[k]
+        if step.variant != PLAIN:
+            if step.variant not in TILE_BYTES:
+                raise PoetError(
+                    f"the plan runs {self.graph.op_text(k)} as {step.variant!r}, which C code "
+                    "cannot be written for"
+                )
+            line.loops = {loop.maker: loop for loop in loops(self.graph, k)}
         begin = self.tick
         ticks = max(1, len(line.works))
         last_use = _last_uses(line.works)
         seats = self.seats()
-        over = {pair.output: pair.input for pair in op.in_place}
-        fresh = [i for i in op.outputs if i not in self.here and i not in over]
+        streamed = {i for loop in line.loops.values() for i in loop.updated}
+        hidden = {loop.gradient for loop in line.loops.values()} | {("tensor", i) for i in streamed}
+        over = {p.output: p.input for p in op.in_place if p.output not in streamed}
+        fresh = [
+            i for i in op.outputs if i not in self.here and i not in over and i not in streamed
+        ]
         again = [i for i in op.outputs if i in self.here and i not in over]
         for j, work in enumerate(line.works):
+            if work.number in line.loops:
+                self.tiles(k, line.loops[work.number], step.variant, seats, begin + j)
             for result in work.results:
                 if result is None:
                     continue
                 reference = result.storage
+                if reference in hidden:
+                    continue  # a tile
                 if reference[0] == "tensor" and reference[1] in over:
                     seats[reference] = seats["tensor", over[reference[1]]]
                 elif reference[0] == "tensor" and reference[1] in fresh:
@@ -183,10 +203,45 @@ class _Walk:
             block, since = self.here.pop(old)
             self.here[output] = (block, since)
         line.blocks = seats
-        workspace = self.plan.costs.ops[k]["plain"].workspace_bytes
+        left = [i for i in op.consumed if i in self.here]  # streamed, with no need to be here
+        for i in left:
+            self.leave(i, self.tick - 1)
+        workspace = self.plan.costs.ops[k][step.variant].workspace_bytes
         workspace += sum(self.graph.tensors[i].nbytes for i in again)
         line.new_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in fresh)
-        line.gone_bytes = workspace
+        line.gone_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in left)
+
+    def tiles(
+        self, k: int, loop: Loop, variant: str, seats: dict[Reference, int], tick: int
+    ) -> None:
+        """Blocks for a tile of what a loop streams, and of the gradient."""
+        if loop.named_rows is not None and loop.update is None:
+            return  # rows go straight to the result
+        nbytes = loop.tile_rows(TILE_BYTES[variant]) * loop.row_bytes
+        for n, i in enumerate(loop.streamed):
+            block = seats.get(("tensor", i))
+            if block is not None and block != self.here.get(i, (None, 0))[0]:
+                self.blocks[block].spans.append((tick, tick))  # an earlier loop's
+            else:
+                name = f"{self.graph.tensors[i].name} tile"
+                seats["tensor", i] = self.tile(name, nbytes, tick)
+            if loop.updated:
+                seats["tensor", loop.updated[n]] = seats["tensor", i]
+        if loop.gradient is not None:
+            name = f"{self.graph.ops[k].name} gradient tile"
+            seats[loop.gradient] = self.tile(name, nbytes, tick)
+
+    def tile(self, name: str, nbytes: int, tick: int) -> int:
+        return self.add(
+            Block(
+                name=name,
+                nbytes=nbytes,
+                alignment=_alignment("float32"),
+                spans=[(tick, tick)],
+                dtype="float32",
+                text=_shape_text((nbytes // 4,), "float32"),
+            )
+        )
 
     def inner(self, k: int, reference: Reference, first: int, last: int) -> int:
         op = self.graph.ops[k]

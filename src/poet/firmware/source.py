@@ -7,13 +7,16 @@ import msgspec
 
 from poet.errors import PoetError
 from poet.firmware.arena import Placement
+from poet.firmware.c_types import C_TYPES
 from poet.firmware.card import Layout
 from poet.firmware.kernels import statements
 from poet.firmware.kernels.site import Fields, c_float
+from poet.firmware.kernels.streams import loop_statements
 from poet.firmware.lifetimes import Lifetimes, Line
-from poet.firmware.operands import C_TYPES, Operand, Work
 from poet.graph import printable
+from poet.operands import Operand, Work
 from poet.schedule import Compute, Free, PageIn, Plan
+from poet.streaming import TILE_BYTES
 
 NOWHERE = "NOWHERE"
 MOST_DIMS = 4
@@ -182,13 +185,27 @@ class _Writer:
         lines = [f"    /* {_comment(op.name)}, {op.phase} */"]
         if line.new_bytes:
             lines.append(f"    take({line.new_bytes});")
-        for work in line.works:
-            site = _Site(self, step.op, line, work)
-            for text in statements(site):
-                self.kernels.add(text.split("(")[0])
-                lines.append(f"    {text}")
+        for text in self._statements(line, step):
+            self.kernels.update(re.findall(r"\b(\w+)\(", text))
+            lines.append(f"    {text}")
         if line.gone_bytes:
             lines.append(f"    give({line.gone_bytes});")
+        return lines
+
+    def _statements(self, line: Line, step: Compute) -> list[str]:
+        sites = {work.number: _Site(self, step.op, line, work) for work in line.works}
+        updates = {loop.update for loop in line.loops.values()}
+        lines = []
+        for number, site in sites.items():
+            if number in updates:
+                continue
+            loop = line.loops.get(number)
+            if loop is None:
+                lines += statements(site)
+                continue
+            update = None if loop.update is None else sites[loop.update]
+            rows = loop.tile_rows(TILE_BYTES[step.variant])
+            lines += loop_statements(site, update, loop, rows, self.where.slots.__getitem__)
         return lines
 
 
@@ -215,6 +232,14 @@ class _Site:
             text = f"({C_TYPES[operand.dtype]} *){text}"
         offset = operand.offset + further
         return text if offset == 0 else f"{text} + {offset}"
+
+    def is_parameter(self, operand: Operand) -> bool:
+        key, i = operand.storage
+        return key == "tensor" and self._writer.graph.tensors[i].role == "parameter"
+
+    def with_arguments(self, arguments: dict[str, Any]) -> "_Site":
+        work = msgspec.structs.replace(self._work, arguments=arguments)
+        return _Site(self._writer, self.op_number, self._line, work)
 
     def scalar(self, operand: Operand) -> str:
         return f"*{self.at(operand)}"

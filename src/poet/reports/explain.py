@@ -11,8 +11,11 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
     first = [True] * len(graph.ops)
     again: list[int] = []
     moved: list[int] = []
+    streamed: set[int] = set()
     for step in plan.schedule:
         if isinstance(step, Compute):
+            run = costs.ops[step.op][step.variant]
+            streamed |= {stream.tensor for stream in (*run.reads, *run.writes)}
             if not first[step.op]:
                 again.append(step.op)
             first[step.op] = False
@@ -20,7 +23,15 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
             moved.append(step.tensor)
     remade = {i for k in again for i in graph.ops[k].outputs}
     paged = set(moved)
-    kept = [i for i in range(len(graph.tensors)) if i not in remade and i not in paged]
+    elsewhere = remade | paged | streamed
+    kept = [i for i in range(len(graph.tensors)) if i not in elsewhere]
+    page_joules = sum(
+        costs.tensors[step.tensor].in_joules
+        if isinstance(step, PageIn)
+        else costs.tensors[step.tensor].out_joules
+        for step in plan.schedule
+        if isinstance(step, PageIn | PageOut)
+    )
     again_joules = sum(min(run.joules for run in costs.ops[k].values()) for k in again)
     rows = [
         ("kept", f"{len(kept):,} tensors, {_bytes_of(plan, kept)}"),
@@ -33,10 +44,18 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
             "paged",
             f"{len(paged):,} tensors, {_bytes_of(plan, paged)}; "
             f"{report.page_outs:,} out and {report.page_ins:,} in, "
-            f"{amount_text(report.transfer_joules, 'J')}",
+            f"{amount_text(page_joules, 'J')}",
         ),
-        ("peak at", peak_text(plan, report)),
     ]
+    if streamed:
+        # A parameter and what it becomes are one.
+        one = {i for i in streamed if graph.tensors[i].becomes is None}
+        rows.append((
+            "in tiles",
+            f"{len(one):,} tensors, {_bytes_of(plan, one)}; {bytes_text(report.streamed_bytes)} "
+            f"moved, {amount_text(report.transfer_joules - page_joules, 'J')}",
+        ))  # fmt: skip
+    rows.append(("peak at", peak_text(plan, report)))
     if plan.prices is not None and plan.joules:
         for what, saved in (
             ("1 % more RAM", plan.prices.joules_per_byte * (plan.budget.ram_bytes or 0)),
@@ -101,7 +120,9 @@ def report_rows(plan: Plan, report: Report) -> list[tuple[str, str]]:
         ("RAM peak", f"{bytes_text(report.peak_bytes)} at {peak_text(plan, report)}"),
         ("store", bytes_text(report.store_peak_bytes)),
         ("moved", f"{report.page_outs:,} page-outs ({bytes_text(report.page_out_bytes)}), "
-                  f"{report.page_ins:,} page-ins ({bytes_text(report.page_in_bytes)})"),
+                  f"{report.page_ins:,} page-ins ({bytes_text(report.page_in_bytes)})"
+                  + (f", {bytes_text(report.streamed_bytes)} in tiles"
+                     if report.streamed_bytes else "")),
         ("recomputed", f"{report.recomputed_ops:,} ops"),
     ]  # fmt: skip
 

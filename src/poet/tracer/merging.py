@@ -10,6 +10,7 @@ The rules, each of which must hold for a tensor t that op A makes and op B reads
 2. B makes no more than t holds, give or take a little, or t is small.
 3. A can run right before B, or B right after A, and what is alive in between grows no larger.
 4. The whole needs no more RAM at once than half the largest op of the graph, or than A or B alone.
+   Where updates are fused, parameters may be streamed, and do not count.
 
 Ops that only touch a few bytes (BatchNorm's step counters) join their neighbour. The rules know
 bytes and kinds, not devices, so that one graph serves every board.
@@ -29,14 +30,20 @@ _HEAVY = (
 )  # fmt: skip
 
 
-def merged(tensors: Sequence[Tensor], ops: Sequence[Op], kept: frozenset[int]) -> list[Op]:
+def merged(
+    tensors: Sequence[Tensor], ops: Sequence[Op], kept: frozenset[int], fused: bool = False
+) -> list[Op]:
     """The ops after merging, in an order that is still topological. `kept` stay visible."""
-    return _Merging(tensors, ops, kept).run()
+    return _Merging(tensors, ops, kept, fused).run()
 
 
 class _Merging:
-    def __init__(self, tensors: Sequence[Tensor], ops: Sequence[Op], kept: frozenset[int]) -> None:
+    def __init__(
+        self, tensors: Sequence[Tensor], ops: Sequence[Op], kept: frozenset[int], fused: bool
+    ) -> None:
         self.tensors = tensors
+        uncounted = ("parameter", "optimizer_state") if fused else ()
+        self.counted = [0 if t.role in uncounted else t.nbytes for t in tensors]
         self.ops: list[Op | None] = list(ops)
         self.heavy = [_is_heavy(op) for op in ops]
         self.inner_bytes = [sum(value.nbytes for value in op.values) for op in ops]
@@ -46,7 +53,8 @@ class _Merging:
             for i in op.inputs:
                 self.readers.setdefault(i, set()).add(k)
         self.kept = kept
-        self.half = max(self._footprint(k) for k in range(len(ops))) / 2
+        ready = [k for k, op in enumerate(ops) if op.phase != "update" or not fused]
+        self.half = max(map(self._footprint, ready), default=0) / 2
 
     def run(self) -> list[Op]:
         changed = True
@@ -176,7 +184,7 @@ class _Merging:
         return self._bytes((*op.inputs, *op.outputs)) + self.inner_bytes[k]
 
     def _bytes(self, ids: Iterable[int]) -> int:
-        return sum(self.tensors[i].nbytes for i in ids)
+        return sum(self.counted[i] for i in ids)
 
 
 def _is_heavy(op: Op) -> bool:

@@ -57,7 +57,9 @@ def layout_of(
         gradients: dict[str, int] = {}
     else:
         updated, gradients = with_outputs(lowered)
-    layout = _finished(name, lowered, updated, gradients, groups, member or {}, granularity)
+    layout = _finished(
+        name, lowered, updated, gradients, groups, member or {}, granularity, fuse_updates
+    )
     return msgspec.structs.replace(layout, doubts=doubts(step, lowered))
 
 
@@ -82,10 +84,12 @@ def _finished(
     groups: tuple[Optimizer, ...],
     member: Mapping[str, int],
     granularity: Granularity,
+    fuse_updates: bool,
 ) -> Layout:
     ops = updated.ops
     if granularity == "planning":
-        ops = merged(updated.tensors, ops, frozenset({*step.outputs, *gradients.values()}))
+        kept = frozenset({*step.outputs, *gradients.values()})
+        ops = merged(updated.tensors, ops, kept, fused=fuse_updates)
     tensors, ops, place = renumbered(updated.tensors, ops, updated.learning_rates)
     return Layout(
         graph=Graph(name=name, tensors=tuple(tensors), ops=tuple(ops)),

@@ -1,4 +1,4 @@
-/* Convolution and its gradients.
+/* Convolution and the gradient of its input.
  *
  * Padding is never stored: for each pixel the taps of the kernel that fall inside the image are
  * found first, and the inner loops run over those alone. Four channels and up to four pixels with
@@ -7,6 +7,8 @@
 #include "kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
+
+enum { PRODUCTS = 64 }; /* summed before they are added to the result, where a sum is a product's */
 
 /* The taps first, first + step, ... of a kernel that meet a pixel, and where they meet it. */
 struct taps {
@@ -79,7 +81,7 @@ static int same_taps(struct taps a, struct taps b)
     return a.first == b.first && a.count == b.count;
 }
 
-/* The sums of some channels at some pixels of one row.
+/* Adds to the sums of some channels at some pixels of one row.
  *
  * `from` and `weight` stand at the first tap of the first plane. Planes, rows and taps are walked in
  * this order, whatever the tile: a sum has the same bits in each.
@@ -89,6 +91,7 @@ struct walk {
     int32_t from_plane, from_row, from_column;        /* strides of what is read ... */
     int32_t weight_plane, weight_row, weight_column;  /* ... and of the weights */
     int32_t pixel, channel;                           /* from one pixel, one channel to the next */
+    int32_t is_more;                                  /* added to what is there */
 };
 
 /* `side`, `from_column`, `weight_column` and `pixel` are constants where the caller knows them: a
@@ -97,9 +100,6 @@ INLINE void sums(const int channels, const int pixels, float *total, const float
                  const float *weight, const struct walk *w, const int side,
                  const int32_t from_column, const int32_t weight_column, const int32_t pixel)
 {
-#pragma GCC unroll 8
-    for (int i = 0; i < channels * pixels; i++)
-        total[i] = 0.0f;
     for (int32_t plane = 0; plane < w->planes; plane++) {
         float part[8];
 #pragma GCC unroll 8
@@ -166,6 +166,11 @@ INLINE void tile(const int channels, const int pixels, float *out, int32_t out_p
                  const struct walk *w)
 {
     float total[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < channels; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < pixels; j++)
+            total[i * pixels + j] = w->is_more ? out[i * out_plane + j * out_pixel] : 0.0f;
     int is_usual = w->rows == 3 && w->columns == 3 && w->weight_row == 3 && w->weight_column == 1;
     if (is_usual && w->from_column == 1 && w->pixel == 1) /* a convolution of stride 1, ... */
         sums(channels, pixels, total, from, weight, w, 3, 1, 1, 1);
@@ -254,10 +259,11 @@ void conv(float *out, const float *in, const float *weight, const float *bias,
     int32_t taps = s->kernel_height * s->kernel_width;
     if (is_product(s)) {
         struct matmul product = {.m = out_channels, .n = area, .k = channels,
-                                 .a_row = channels, .a_column = 1, .b_row = area, .b_column = 1};
+                                 .a_row = channels, .a_column = 1, .b_row = area, .b_column = 1,
+                                 .out_row = area, .block = PRODUCTS};
         for (int32_t at = 0; at < s->batch * s->groups; at++) {
             int32_t group = at % s->groups;
-            float *y = out + at * out_channels * area;
+            float *y = out + (at / s->groups * s->out_planes + group * out_channels) * area;
             matmul(y, weight + group * out_channels * channels, in + at * channels * area, NULL,
                    &product);
             if (bias)
@@ -292,7 +298,8 @@ void conv(float *out, const float *in, const float *weight, const float *bias,
                 w.columns = h.count;
                 for (int32_t group = 0; group < s->groups; group++) {
                     int32_t at = sample * s->groups + group;
-                    pixels_of(out + at * out_channels * out_area + row * s->out_width + column,
+                    int32_t plane = sample * s->out_planes + group * out_channels;
+                    pixels_of(out + plane * out_area + row * s->out_width + column,
                               out_channels, end - column, out_area, 1,
                               bias ? bias + group * out_channels : NULL,
                               in + at * channels * area + v.at * s->width + h.at,
@@ -305,20 +312,26 @@ void conv(float *out, const float *in, const float *weight, const float *bias,
         }
 }
 
-void conv_input_gradient(float *in_gradient, const float *gradient, const float *weight,
-                         const struct conv *shape)
+static void input_gradient(float *in_gradient, const float *gradient, const float *weight,
+                           const struct conv *s, int32_t is_more)
 {
-    const struct conv *s = shape;
     int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
     int32_t taps = s->kernel_height * s->kernel_width;
     if (is_product(s)) {
         struct matmul product = {.m = channels, .n = area, .k = out_channels,
-                                 .a_row = 1, .a_column = channels, .b_row = area, .b_column = 1};
-        for (int32_t at = 0; at < s->batch * s->groups; at++)
-            matmul(in_gradient + at * channels * area,
-                   weight + at % s->groups * out_channels * channels,
-                   gradient + at * out_channels * area, NULL, &product);
+                                 .a_row = 1, .a_column = channels, .b_row = area, .b_column = 1,
+                                 .out_row = area, .block = s->block};
+        for (int32_t at = 0; at < s->batch * s->groups; at++) {
+            int32_t group = at % s->groups;
+            float *to = in_gradient + at * channels * area;
+            const float *y =
+                gradient + (at / s->groups * s->out_planes + group * out_channels) * area;
+            if (is_more)
+                matmul_more(to, weight + group * out_channels * channels, y, &product);
+            else
+                matmul(to, weight + group * out_channels * channels, y, NULL, &product);
+        }
         return;
     }
     struct pace down = pace_of(s->stride_y, s->dilation_y);
@@ -331,7 +344,8 @@ void conv_input_gradient(float *in_gradient, const float *gradient, const float 
                      .weight_row = down.tap * s->kernel_width,
                      .weight_column = across.tap,
                      .pixel = 1,
-                     .channel = taps};
+                     .channel = taps,
+                     .is_more = is_more};
     for (int32_t sample = 0; sample < s->batch; sample++)
         for (int32_t row = 0; row < s->height; row++) {
             struct taps v = read_by(row, s->stride_y, s->pad_y, s->dilation_y, s->kernel_height,
@@ -353,10 +367,10 @@ void conv_input_gradient(float *in_gradient, const float *gradient, const float 
                     w.columns = h.count;
                     for (int32_t group = 0; group < s->groups; group++) {
                         int32_t at = sample * s->groups + group;
+                        int32_t plane = sample * s->out_planes + group * out_channels;
                         pixels_of(in_gradient + at * channels * area + row * s->width + column,
                                   channels, pixels, area, s->stride_x, NULL,
-                                  gradient + at * out_channels * out_area + v.at * s->out_width +
-                                      h.at,
+                                  gradient + plane * out_area + v.at * s->out_width + h.at,
                                   weight + group * out_channels * channels * taps +
                                       v.first * s->kernel_width + h.first,
                                   &w);
@@ -367,166 +381,14 @@ void conv_input_gradient(float *in_gradient, const float *gradient, const float 
         }
 }
 
-/* One tap of the weight gradient for some output and input channels: a sum over all pixels, in
- * parts of some rows each. */
-enum { PART = 64 };
-
-INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
-                         const float *gradient, const float *in, const struct conv *s,
-                         const int32_t stride_x, int32_t ky, int32_t kx)
+void conv_input_gradient(float *in_gradient, const float *gradient, const float *weight,
+                         const struct conv *shape)
 {
-    int32_t channels = s->channels / s->groups, taps = s->kernel_height * s->kernel_width;
-    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
-    /* Output columns and rows for which this tap lies inside the image. */
-    int32_t across = kx * s->dilation_x - s->pad_x, down = ky * s->dilation_y - s->pad_y;
-    int32_t begin = across < 0 ? at_least(-across, s->stride_x) : 0;
-    int32_t end = s->width > across ? at_least(s->width - across, s->stride_x) : 0;
-    int32_t first = down < 0 ? at_least(-down, s->stride_y) : 0;
-    int32_t beyond = s->height > down ? at_least(s->height - down, s->stride_y) : 0;
-    if (end > s->out_width)
-        end = s->out_width;
-    if (beyond > s->out_height)
-        beyond = s->out_height;
-    int32_t columns = end > begin ? end - begin : 0;
-    int32_t rows_a_part = columns > 0 ? (PART + columns - 1) / columns : 1;
-    int32_t next_y = s->out_width - columns;
-    int32_t next_x = s->stride_y * s->width - columns * stride_x;
-    float total[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < outs * ins; i++)
-        total[i] = 0.0f;
-    for (int32_t sample = 0; sample < s->batch; sample++) {
-        const float *y[4], *x[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < outs; i++)
-            y[i] = gradient + (sample * s->out_channels + i) * out_area + first * s->out_width +
-                   begin;
-#pragma GCC unroll 4
-        for (int j = 0; j < ins; j++)
-            x[j] = in + (sample * s->channels + j) * area +
-                   (first * s->stride_y + down) * s->width + begin * stride_x + across;
-        int32_t row = first;
-        while (row < beyond && columns > 0) {
-            int32_t stop = row + rows_a_part < beyond ? row + rows_a_part : beyond;
-            float part[16];
-#pragma GCC unroll 16
-            for (int i = 0; i < outs * ins; i++)
-                part[i] = 0.0f;
-            for (; row < stop; row++) {
-                for (int32_t column = columns; column > 0; column--) {
-                    float left[4], right[4];
-#pragma GCC unroll 4
-                    for (int i = 0; i < outs; i++)
-                        left[i] = *y[i]++;
-#pragma GCC unroll 4
-                    for (int j = 0; j < ins; j++) {
-                        right[j] = *x[j];
-                        x[j] += stride_x;
-                    }
-#pragma GCC unroll 4
-                    for (int i = 0; i < outs; i++)
-#pragma GCC unroll 4
-                        for (int j = 0; j < ins; j++)
-                            part[i * ins + j] += left[i] * right[j];
-                }
-#pragma GCC unroll 4
-                for (int i = 0; i < outs; i++)
-                    y[i] += next_y;
-#pragma GCC unroll 4
-                for (int j = 0; j < ins; j++)
-                    x[j] += next_x;
-            }
-#pragma GCC unroll 16
-            for (int i = 0; i < outs * ins; i++)
-                total[i] += part[i];
-        }
-    }
-    int32_t tap = ky * s->kernel_width + kx;
-#pragma GCC unroll 4
-    for (int i = 0; i < outs; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < ins; j++)
-            weight_gradient[(i * channels + j) * taps + tap] = total[i * ins + j];
+    input_gradient(in_gradient, gradient, weight, shape, 0);
 }
 
-INLINE void taps_gradient(const int outs, const int ins, float *weight_gradient,
-                          const float *gradient, const float *in, const struct conv *s)
+void conv_input_gradient_more(float *in_gradient, const float *gradient, const float *weight,
+                              const struct conv *shape)
 {
-    for (int32_t ky = 0; ky < s->kernel_height; ky++)
-        for (int32_t kx = 0; kx < s->kernel_width; kx++) {
-            if (s->stride_x == 1)
-                tap_gradient(outs, ins, weight_gradient, gradient, in, s, 1, ky, kx);
-            else
-                tap_gradient(outs, ins, weight_gradient, gradient, in, s, s->stride_x, ky, kx);
-        }
-}
-
-static void gradient_4x4(float *to, const float *gradient, const float *in, const struct conv *s)
-{
-    taps_gradient(4, 4, to, gradient, in, s);
-}
-
-static void gradient_4x1(float *to, const float *gradient, const float *in, const struct conv *s)
-{
-    taps_gradient(4, 1, to, gradient, in, s);
-}
-
-static void gradient_1x4(float *to, const float *gradient, const float *in, const struct conv *s)
-{
-    taps_gradient(1, 4, to, gradient, in, s);
-}
-
-static void gradient_1x1(float *to, const float *gradient, const float *in, const struct conv *s)
-{
-    taps_gradient(1, 1, to, gradient, in, s);
-}
-
-void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
-                          const struct conv *shape)
-{
-    const struct conv *s = shape;
-    int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
-    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
-    int32_t taps = s->kernel_height * s->kernel_width;
-    for (int32_t group = 0; group < s->groups; group++) {
-        const float *x = in + group * channels * area;
-        int32_t o = group * out_channels, beyond = o + out_channels;
-        for (; o + 4 <= beyond; o += 4) {
-            const float *y = gradient + o * out_area;
-            float *to = weight_gradient + o * channels * taps;
-            int32_t i = 0;
-            for (; i + 4 <= channels; i += 4)
-                gradient_4x4(to + i * taps, y, x + i * area, s);
-            for (; i < channels; i++)
-                gradient_4x1(to + i * taps, y, x + i * area, s);
-        }
-        for (; o < beyond; o++) {
-            const float *y = gradient + o * out_area;
-            float *to = weight_gradient + o * channels * taps;
-            int32_t i = 0;
-            for (; i + 4 <= channels; i += 4)
-                gradient_1x4(to + i * taps, y, x + i * area, s);
-            for (; i < channels; i++)
-                gradient_1x1(to + i * taps, y, x + i * area, s);
-        }
-    }
-}
-
-void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape)
-{
-    const struct conv *s = shape;
-    for (int32_t channel = 0; channel < s->out_channels; channel++) {
-        float total = 0.0f;
-        for (int32_t sample = 0; sample < s->batch; sample++) {
-            const float *y = gradient + (sample * s->out_channels + channel) * s->out_height *
-                                            s->out_width;
-            for (int32_t row = 0; row < s->out_height; row++) {
-                float part = 0.0f;
-                for (int32_t column = 0; column < s->out_width; column++)
-                    part += *y++;
-                total += part;
-            }
-        }
-        bias_gradient[channel] = total;
-    }
+    input_gradient(in_gradient, gradient, weight, shape, 1);
 }

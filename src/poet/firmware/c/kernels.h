@@ -28,12 +28,17 @@ float poet_sigmoid(float x);
 
 /* ---- matmul.c ---- */
 
-/* out[m][n] = row[n] (or 0) + sum over k of a[m][k] * b[k][n]; strides in elements. */
+/* out[m][n] = row[n] (or 0) + sum over k of a[m][k] * b[k][n]; strides in elements. `block`
+ * products are summed before they are added to the result. */
 struct matmul {
     int32_t m, n, k;
-    int32_t a_row, a_column, b_row, b_column;
+    int32_t a_row, a_column, b_row, b_column, out_row;
+    int32_t block;
 };
 void matmul(float *out, const float *a, const float *b, const float *row, const struct matmul *shape);
+/* The same, added to what is in `out`. A sum over k in tiles of whole blocks has the same bits as
+ * one over all of it. */
+void matmul_more(float *out, const float *a, const float *b, const struct matmul *shape);
 
 /* ---- conv.c ---- */
 struct conv {
@@ -42,11 +47,17 @@ struct conv {
     int32_t out_channels, out_height, out_width; /* of the output */
     int32_t kernel_height, kernel_width;
     int32_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+    /* A tile: `out_channels` of the output's `out_planes`, with the weights of those alone. */
+    int32_t out_planes;
+    int32_t block; /* of a product, if it is one: see above */
 };
 void conv(float *out, const float *in, const float *weight, const float *bias,
           const struct conv *shape);
 void conv_input_gradient(float *in_gradient, const float *gradient, const float *weight,
                          const struct conv *shape);
+/* The same, added to what is there: tile after tile it has the same bits as all at once. */
+void conv_input_gradient_more(float *in_gradient, const float *gradient, const float *weight,
+                              const struct conv *shape);
 void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
                           const struct conv *shape);
 void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape);
@@ -149,6 +160,13 @@ void silu_gradient(float *out, const float *gradient, const float *in, int32_t c
 void embedding(float *out, const float *table, const int64_t *rows, int32_t count, int32_t columns);
 void embedding_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
                         int32_t columns, int32_t table_rows, int64_t ignored);
+/* The gradient of some rows of the table from `first` on. */
+void embedding_rows_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
+                             int32_t columns, int32_t first, int32_t table_rows, int64_t ignored);
+/* The gradient of the row that index `at` names. Returns 0, and does nothing, if an earlier index
+ * names the same row, or if it is `ignored`. */
+int32_t embedding_row_gradient(float *out, const float *gradient, const int64_t *rows, int32_t at,
+                               int32_t count, int32_t columns, int64_t ignored);
 void gather_whole(int64_t *out, const int64_t *in, const int64_t *at, int32_t rows,
                   int32_t in_columns, int32_t columns);
 

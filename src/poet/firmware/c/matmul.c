@@ -1,8 +1,6 @@
 /* Matrix products, four rows by four columns at a time. */
 #include "kernels.h"
 
-enum { BLOCK = 64 }; /* products summed before they are added to the result */
-
 #define INLINE static inline __attribute__((always_inline))
 
 /* How the four rows of `a`, or columns of `b`, of a tile lie: side by side, each a run of its own
@@ -75,7 +73,7 @@ INLINE void block(float *out, const float *a, const float *b, const float *row,
                   const enum layout a_layout, const enum layout b_layout)
 {
 #define TILE(rows, columns)                                                                        \
-    tile(rows, columns, out + i * s->n + j, s->n, a + i * s->a_row, b + j * s->b_column,           \
+    tile(rows, columns, out + i * s->out_row + j, s->out_row, a + i * s->a_row, b + j * s->b_column,           \
          row ? row + j : NULL, is_first, count, s->a_row, s->a_column, s->b_row, s->b_column,      \
          a_layout, b_layout)
     int32_t i = 0;
@@ -96,19 +94,30 @@ INLINE void block(float *out, const float *a, const float *b, const float *row,
 #undef TILE
 }
 
-void matmul(float *out, const float *a, const float *b, const float *row, const struct matmul *shape)
+static void product(float *out, const float *a, const float *b, const float *row,
+                    const struct matmul *s, int32_t is_more)
 {
-    const struct matmul *s = shape;
-    for (int32_t k = 0; k < s->k; k += BLOCK) {
-        int32_t count = s->k - k < BLOCK ? s->k - k : BLOCK;
+    for (int32_t k = 0; k < s->k; k += s->block) {
+        int32_t count = s->k - k < s->block ? s->k - k : s->block;
+        int32_t is_first = k == 0 && !is_more;
         const float *left = a + k * s->a_column, *right = b + k * s->b_row;
         if (s->a_column == 1 && s->b_row == 1) /* both run along k, as x and a layer's weight do */
-            block(out, left, right, row, s, k == 0, count, ALONG_K, ALONG_K);
+            block(out, left, right, row, s, is_first, count, ALONG_K, ALONG_K);
         else if (s->a_column == 1 && s->b_column == 1) /* a gradient and a layer's weight */
-            block(out, left, right, row, s, k == 0, count, ALONG_K, SIDE_BY_SIDE);
+            block(out, left, right, row, s, is_first, count, ALONG_K, SIDE_BY_SIDE);
         else if (s->a_row == 1 && s->b_column == 1) /* a gradient, turned, and x */
-            block(out, left, right, row, s, k == 0, count, SIDE_BY_SIDE, SIDE_BY_SIDE);
+            block(out, left, right, row, s, is_first, count, SIDE_BY_SIDE, SIDE_BY_SIDE);
         else
-            block(out, left, right, row, s, k == 0, count, ANY, ANY);
+            block(out, left, right, row, s, is_first, count, ANY, ANY);
     }
+}
+
+void matmul(float *out, const float *a, const float *b, const float *row, const struct matmul *shape)
+{
+    product(out, a, b, row, shape, 0);
+}
+
+void matmul_more(float *out, const float *a, const float *b, const struct matmul *shape)
+{
+    product(out, a, b, NULL, shape, 1);
 }

@@ -15,6 +15,7 @@ struct header {
 uint32_t poet_seed, poet_step;
 static uint32_t live, peak;
 static uint32_t ins, outs, in_bytes, out_bytes;
+static uint64_t streamed;
 
 static void put(const char *text)
 {
@@ -88,6 +89,18 @@ void page_out(const void *from, uint32_t card, uint32_t count)
     out_bytes += count;
 }
 
+void stream_in(void *to, uint32_t card, uint32_t count)
+{
+    load(card, to, count);
+    streamed += count;
+}
+
+void stream_out(const void *from, uint32_t card, uint32_t count)
+{
+    save(card, from, count);
+    streamed += count;
+}
+
 void take(uint32_t count)
 {
     live += count;
@@ -128,6 +141,8 @@ static void report_step(uint64_t instructions)
     put_number(outs);
     put(" ");
     put_number(out_bytes);
+    put(" streamed ");
+    put_number(streamed);
     put(" peak ");
     put_number(peak);
     put(" stack ");
@@ -156,6 +171,7 @@ int main(void)
         load_step(&card);
         live = peak = start_bytes;
         ins = outs = in_bytes = out_bytes = 0;
+        streamed = 0;
         uint64_t began = board_instructions();
         step();
         uint64_t took = board_instructions() - began;

@@ -23,6 +23,9 @@ void step(void);
 extern uint32_t poet_seed, poet_step;
 void page_in(void *to, uint32_t card, uint32_t count);
 void page_out(const void *from, uint32_t card, uint32_t count);
+/* A tile of a parameter to and from its place on the card. */
+void stream_in(void *to, uint32_t card, uint32_t count);
+void stream_out(const void *from, uint32_t card, uint32_t count);
 /* What an instruction adds to the bytes in use when it begins, and what is gone when it ends. */
 void take(uint32_t count);
 void give(uint32_t count);

@@ -188,15 +188,36 @@ void embedding(float *out, const float *table, const int64_t *rows, int32_t coun
         copy_bytes(out + i * columns, table + (int32_t)rows[i] * columns, 4 * columns);
 }
 
-void embedding_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
-                        int32_t columns, int32_t table_rows, int64_t ignored)
+void embedding_rows_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
+                             int32_t columns, int32_t first, int32_t table_rows, int64_t ignored)
 {
     fill(out, 0.0f, table_rows * columns);
     for (int32_t i = 0; i < count; i++, gradient += columns)
-        if (rows[i] != ignored) {
-            float *to = out + (int32_t)rows[i] * columns;
+        if (rows[i] != ignored && rows[i] >= first && rows[i] < first + table_rows) {
+            float *to = out + ((int32_t)rows[i] - first) * columns;
             add(to, to, gradient, 1.0f, columns);
         }
+}
+
+void embedding_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
+                        int32_t columns, int32_t table_rows, int64_t ignored)
+{
+    embedding_rows_gradient(out, gradient, rows, count, columns, 0, table_rows, ignored);
+}
+
+int32_t embedding_row_gradient(float *out, const float *gradient, const int64_t *rows, int32_t at,
+                               int32_t count, int32_t columns, int64_t ignored)
+{
+    if (rows[at] == ignored)
+        return 0;
+    for (int32_t i = 0; i < at; i++)
+        if (rows[i] == rows[at])
+            return 0;
+    fill(out, 0.0f, columns);
+    for (int32_t i = at; i < count; i++)
+        if (rows[i] == rows[at])
+            add(out, out, gradient + i * columns, 1.0f, columns);
+    return 1;
 }
 
 void gather_whole(int64_t *out, const int64_t *in, const int64_t *at, int32_t rows,

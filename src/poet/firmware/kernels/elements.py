@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from poet.firmware.c_types import ITEM_BYTES
 from poet.firmware.kernels.site import Site, Table, c_float, dense, operand, result
-from poet.firmware.operands import ITEM_BYTES, Operand
+from poet.operands import Operand
 
 
 def _one(name: str, *constants: str) -> Callable[[Site], list[str]]:

@@ -1,7 +1,7 @@
 """Norms."""
 
 from poet.firmware.kernels.site import Fields, Site, Table, dense, maybe, result
-from poet.firmware.operands import Operand
+from poet.operands import Operand
 
 
 def _norm_shape(site: Site, image: Operand) -> str:

@@ -1,5 +1,7 @@
 """Matrix products and convolutions."""
 
+from math import prod
+
 from poet.firmware.kernels.site import (
     Fields,
     Site,
@@ -11,16 +13,24 @@ from poet.firmware.kernels.site import (
     product_shape,
     result,
 )
-from poet.firmware.operands import Operand
+from poet.operands import Operand
+from poet.streaming import MOST_SUM_ROWS, sum_rows
 
 
 def _product(site: Site, left: Operand, right: Operand, row: Operand | None) -> list[str]:
     out = result(site)
     if len(left.shape) != 2 or len(right.shape) != 2 or not out.is_dense:
         raise site.refuse("its operands are not matrices")
-    shape = product_shape(site, left, right)
+    shape = product_shape(site, left, right, sum_block(site, right))
     operands = ", ".join(map(site.at, (out, left, right, row)))
     return [f"matmul({operands}, {shape});"]
+
+
+def sum_block(site: Site, right: Operand) -> int:
+    """Products that are summed at a time: over the rows of a parameter as many as of its tiles."""
+    if site.is_parameter(right) and right.is_dense:
+        return sum_rows(4 * right.shape[1])
+    return MOST_SUM_ROWS
 
 
 def _mm(site: Site) -> list[str]:
@@ -34,7 +44,10 @@ def _addmm(site: Site) -> list[str]:
     return _product(site, operand(site, "mat1"), operand(site, "mat2"), row)
 
 
-def _conv_shape(site: Site, image: Operand, weight: Operand, out: Operand) -> str:
+def conv_shape(
+    site: Site, image: Operand, weight: Operand, out: Operand, out_channels: int | None = None
+) -> str:
+    """The constant for a convolution, or for a tile of it with so many of its output channels."""
     arguments = site.arguments
     if arguments.get("transposed") or len(image.shape) != 4:
         raise site.refuse("only convolutions of images that are not transposed are covered")
@@ -43,17 +56,19 @@ def _conv_shape(site: Site, image: Operand, weight: Operand, out: Operand) -> st
     fields: Fields = {
         "batch": image.shape[0], "groups": arguments.get("groups", 1),
         "channels": image.shape[1], "height": image.shape[2], "width": image.shape[3],
-        "out_channels": out.shape[1], "out_height": out.shape[2], "out_width": out.shape[3],
+        "out_channels": out_channels or out.shape[1],
+        "out_height": out.shape[2], "out_width": out.shape[3],
         "kernel_height": weight.shape[2], "kernel_width": weight.shape[3],
         "stride_y": stride[0], "stride_x": stride[1], "pad_y": pad[0], "pad_x": pad[1],
         "dilation_y": dilation[0], "dilation_x": dilation[1],
+        "out_planes": out.shape[1], "block": sum_rows(4 * prod(weight.shape[1:])),
     }  # fmt: skip
     return site.constant("conv", fields)
 
 
 def _conv(site: Site) -> list[str]:
     image, weight, out = dense(site, "input"), dense(site, "weight"), result(site)
-    shape = _conv_shape(site, image, weight, out)
+    shape = conv_shape(site, image, weight, out)
     operands = ", ".join(map(site.at, (out, image, weight, maybe(site, "bias"))))
     return [f"conv({operands}, {shape});"]
 
@@ -61,7 +76,7 @@ def _conv(site: Site) -> list[str]:
 def _conv_gradients(site: Site) -> list[str]:
     gradient, image = dense(site, "grad_output"), dense(site, "input")
     weight = dense(site, "weight")
-    shape = _conv_shape(site, image, weight, gradient)
+    shape = conv_shape(site, image, weight, gradient)
     to_image, to_weight, to_bias = site.results
     lines = []
     if to_image is not None:

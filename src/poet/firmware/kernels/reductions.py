@@ -13,7 +13,7 @@ from poet.firmware.kernels.site import (
     result,
     rows_of,
 )
-from poet.firmware.operands import Operand
+from poet.operands import Operand
 
 
 def _sum(is_mean: bool) -> Callable[[Site], list[str]]:

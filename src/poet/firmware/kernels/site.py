@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from poet.firmware.operands import Operand
+from poet.operands import Operand
+from poet.streaming import MOST_SUM_ROWS
 
 Fields = dict[str, int | float]
 
@@ -35,6 +36,11 @@ class Site(Protocol):
 
     def scalar(self, operand: Operand) -> str:
         """The one element of an operand as a C expression."""
+        ...
+
+    def is_parameter(self, operand: Operand) -> bool: ...
+    def with_arguments(self, arguments: dict[str, Any]) -> "Site":
+        """The same call with other arguments."""
         ...
 
 
@@ -86,12 +92,22 @@ def rows_of(site: Site, operand: Operand, dim: int) -> tuple[int, int]:
     return operand.count // operand.shape[-1], operand.shape[-1]
 
 
-def product_shape(site: Site, left: Operand, right: Operand) -> str:
-    """The constant for a product of two matrices, which the last two dimensions are."""
+def product_shape(
+    site: Site,
+    left: Operand,
+    right: Operand,
+    block: int = MOST_SUM_ROWS,
+    out_row: int | None = None,
+) -> str:
+    """The constant for a product of two matrices, which the last two dimensions are.
+
+    `out_row` is given where the result is a part of wider rows.
+    """
     fields: Fields = {
         "m": left.shape[-2], "n": right.shape[-1], "k": left.shape[-1],
         "a_row": left.strides[-2], "a_column": left.strides[-1],
         "b_row": right.strides[-2], "b_column": right.strides[-1],
+        "out_row": right.shape[-1] if out_row is None else out_row, "block": block,
     }  # fmt: skip
     return site.constant("matmul", fields)
 

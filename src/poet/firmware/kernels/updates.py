@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from poet.firmware.kernels.site import Site, Table, c_float, dense, operand, result
-from poet.firmware.operands import Operand
+from poet.operands import Operand
 
 
 def _dropout_mask(site: Site) -> list[str]:

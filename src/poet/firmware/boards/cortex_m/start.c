@@ -53,7 +53,24 @@ static int32_t card(void)
 
 /* The emulator itself would write past the end of RAM; so it fills a small buffer inside, and the
  * processor copies, whose stores meet the true limit. */
-static uint32_t sector[64];
+static uint32_t sector[128];
+
+typedef uint32_t __attribute__((may_alias)) word;
+
+static void copy(void *to, const void *from, uint32_t count)
+{
+    if ((((uintptr_t)to | (uintptr_t)from | count) & 3) == 0) {
+        word *out = to;
+        const word *in = from;
+        for (uint32_t i = 0; i < count / 4; i++)
+            out[i] = in[i];
+    } else {
+        uint8_t *out = to;
+        const uint8_t *in = from;
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = in[i];
+    }
+}
 
 static int seek(uint32_t offset)
 {
@@ -71,9 +88,8 @@ int board_read(uint32_t offset, void *to, uint32_t count)
         uint32_t block[3] = {(uint32_t)card(), (uint32_t)(uintptr_t)sector, part};
         if (request(SYS_READ, block) != 0)
             return 1;
-        const uint8_t *from = (const uint8_t *)sector;
-        for (uint32_t i = 0; i < part; i++)
-            *bytes++ = from[i];
+        copy(bytes, sector, part);
+        bytes += part;
         count -= part;
     }
     return 0;
@@ -86,9 +102,8 @@ int board_write(uint32_t offset, const void *from, uint32_t count)
         return 1;
     while (count > 0) {
         uint32_t part = count < sizeof sector ? count : sizeof sector;
-        uint8_t *to = (uint8_t *)sector;
-        for (uint32_t i = 0; i < part; i++)
-            to[i] = *bytes++;
+        copy(sector, bytes, part);
+        bytes += part;
         uint32_t block[3] = {(uint32_t)card(), (uint32_t)(uintptr_t)sector, part};
         if (request(SYS_WRITE, block) != 0)
             return 1;

@@ -17,12 +17,6 @@ from poet.graph import Call, Graph, Op, Value
 Reference = tuple[str, int]
 """`("tensor", 5)` or `("value", 2)`: a storage, or a name in a call."""
 
-C_TYPES = {
-    "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t",
-    "bool": "uint8_t", "uint8": "uint8_t",
-}  # fmt: skip
-ITEM_BYTES = {"float32": 4, "float64": 8, "int64": 8, "int32": 4, "bool": 1, "uint8": 1}
-
 
 class Operand(msgspec.Struct, frozen=True):
     """Elements of a storage; offset and strides in elements."""
@@ -78,6 +72,8 @@ class Operand(msgspec.Struct, frozen=True):
 class Work(msgspec.Struct, frozen=True):
     """A call that does work, its arguments and results looked up."""
 
+    number: int
+    """Its place among the op's calls."""
     kind: str
     arguments: dict[str, Any]
     """Operands where the call names tensors or values, also inside lists; plain JSON elsewhere."""
@@ -98,7 +94,7 @@ def works(graph: Graph, k: int) -> list[Work]:
         raise PoetError(f"{graph.op_text(k)} has no calls: the graph does not say what it computes")
     made: dict[Reference, Operand] = {}
     found = []
-    for call in op.calls:
+    for at, call in enumerate(op.calls):
         arguments = {name: _looked_up(graph, op, made, x) for name, x in call.arguments.items()}
         results: list[Operand | None] = []
         for number, result in enumerate(call.results):
@@ -114,7 +110,7 @@ def works(graph: Graph, k: int) -> list[Work]:
                 made[reference] = _whole(graph, op, reference)
                 results.append(made[reference])
         if any(result is not None for result in results):
-            found.append(Work(call.kind, arguments, tuple(results)))
+            found.append(Work(at, call.kind, arguments, tuple(results)))
     return found
 
 
@@ -135,7 +131,7 @@ def _whole(graph: Graph, op: Op, reference: Reference) -> Operand:
     key, n = reference
     thing = graph.tensors[n] if key == "tensor" else op.values[n]
     if thing.shape is None or thing.dtype is None:
-        raise PoetError(f"{graph.tensor_text(n)} has no shape or no element type; C needs both")
+        raise PoetError(f"{graph.tensor_text(n)} has no shape or no element type")
     strides = thing.strides if thing.strides is not None else row_major(thing.shape)
     return Operand(reference, 0, tuple(thing.shape), tuple(strides), thing.dtype)
 
@@ -156,7 +152,7 @@ def _view(
     family = call.kind.split(".")[1]
     if not isinstance(source, Operand) or family not in _OFFSETS:
         raise PoetError(
-            f"{call.kind} in {graph.op_text(k)} makes a view that C code cannot be written for yet"
+            f"{call.kind} in {graph.op_text(k)} makes a view that POET cannot follow yet"
         )
     strides = tuple(value.strides) if value.strides is not None else row_major(tuple(value.shape))
     if value.strides is None and family in ("slice", "split", "select", "expand"):
