@@ -66,8 +66,11 @@ def train(
         Path | None, typer.Option(help="Measured costs (poet profile) to plan with.")
     ] = None,
     params: Annotated[
-        Literal["auto", "resident", "paged"],
-        typer.Option(help="Where parameters and state live between steps."),
+        Literal["auto", "resident", "paged", "streamed"],
+        typer.Option(
+            help="Parameters and state between steps: in RAM, in the store, or there and read in "
+            "tiles. auto: the first that fits."
+        ),
     ] = "auto",
     time_limit: Annotated[float, typer.Option(help="Seconds to plan.", min=0.0)] = 20.0,
     seed: Annotated[int, typer.Option(help="Of weights, data and dropout.", min=0)] = 0,

@@ -21,6 +21,9 @@ PLAIN = "plain"
 """The variant every op has: all inputs and outputs in RAM."""
 
 
+CLASS_FIGURES = ("class_flops_per_second", "class_bytes_per_second", "class_overhead_seconds")
+
+
 class Device(
     msgspec.Struct,
     frozen=True,
@@ -33,9 +36,10 @@ class Device(
 
     `energy_flops_per_second` is the rate at which compute energy is charged where that differs from
     the rate at which time is (the released POET code does so for one board).
-    `class_flops_per_second` are rates of classes of work (`poet.costs.classes`) that differ from
-    the one rate. `compute_speed_beside` and `transfer_speed_beside` are the shares of their speeds
-    that compute and transfers keep while both run; all of it where not given.
+    Classes of work (`poet.costs.classes`) may have rates and a time to start of their own, where
+    they differ from the one for all. `compute_speed_beside` and `transfer_speed_beside` are the
+    shares of their speeds that compute and transfers keep while both run; all of it where not
+    given.
     """
 
     name: str = ""
@@ -49,6 +53,8 @@ class Device(
     memory_bytes_per_second: float | None = None
     op_overhead_seconds: float | None = None
     class_flops_per_second: dict[str, float] = {}
+    class_bytes_per_second: dict[str, float] = {}
+    class_overhead_seconds: dict[str, float] = {}
     compute_speed_beside: float | None = None
     transfer_speed_beside: float | None = None
     page_in_latency_seconds: float
@@ -70,9 +76,10 @@ class Device(
             check_range(field, value, MAX_BYTES if field.endswith("_bytes") else inf)
             if value == 0 and (field.endswith("_per_second") or field == "ram_bytes"):
                 raise ValueError(f"{field} is 0; it must be more than 0")
-        for name, rate in self.class_flops_per_second.items():
-            if not 0 < rate < inf:
-                raise ValueError(f"class_flops_per_second of {name!r} is {rate}; it must be > 0")
+        for field in CLASS_FIGURES:
+            for name, figure in getattr(self, field).items():
+                if not 0 < figure < inf:
+                    raise ValueError(f"{field} of {name!r} is {figure}; it must be > 0")
         for field in ("compute_speed_beside", "transfer_speed_beside"):
             _check_speed(field, getattr(self, field))
         if self.reserved_bytes >= self.ram_bytes:
@@ -88,7 +95,7 @@ class Device(
     def figures(self) -> dict[str, float]:
         """The numbers that describe the board, by field name; those not given are left out."""
         values = msgspec.structs.asdict(self)
-        words = ("name", "title", "sources", "estimates", "class_flops_per_second")
+        words = ("name", "title", "sources", "estimates", *CLASS_FIGURES)
         return {f: v for f, v in values.items() if f not in words and v is not None}
 
     @property
@@ -139,6 +146,10 @@ class Run(
         for streams in (self.reads, self.writes):
             if len({stream.tensor for stream in streams}) != len(streams):
                 raise ValueError("a variant streams one tensor twice the same way")
+
+    @property
+    def stream_bytes(self) -> int:
+        return sum(stream.nbytes for stream in (*self.reads, *self.writes))
 
     @property
     def stream_joules(self) -> float:

@@ -4,7 +4,7 @@ A tile is some rows of a parameter (its first dimension), which lie side by side
 kinds of work can go by rows:
 
 - a product or a convolution with the parameter gives some columns or planes of its result a tile;
-- the gradient of its input is a sum over rows, to which each tile adds its part;
+- where rows are what is summed over, as for the gradient of its input, each tile adds its part;
 - the gradient of the parameter and the update that follows it need the tile alone: it is read,
   updated and written back, and of the gradient, too, only a tile exists;
 - an embedding reads the rows that its indices name, and an update without state or decay changes no
@@ -22,7 +22,7 @@ import msgspec
 
 from poet.errors import PoetError
 from poet.graph import Graph
-from poet.operands import Operand, Reference, Work, works
+from poet.operands import Operand, Reference, Work, straightened, works
 
 TILE_BYTES = {"streamed": 16_384, "streamed-small": 2_048}
 """The variants, and how large a tile is at most, if more than a row."""
@@ -31,7 +31,7 @@ LEAST_BYTES = 1_024
 MOST_SUM_ROWS = 64
 LEAST_SUM_ROWS = 4
 UPDATES = ("poet.sgd", "poet.adam", "poet.adamw")
-Part = Literal["forward", "input gradient", "parameter gradient", "input and parameter gradient"]
+Part = Literal["columns", "sum", "gradient", "sum and gradient"]
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +48,8 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     part: Part
     granule: int = 1
     """A tile has a multiple of so many rows, or all that are left."""
+    is_turned: bool = False
+    """Whether the maker makes the gradient with columns for rows."""
     named_rows: int | None = None
     """How many rows the op's indices name, where no others are touched."""
     update: int | None = None
@@ -104,7 +106,7 @@ def _found(graph: Graph, k: int) -> list[Loop]:
     if not candidates:
         return []
     try:
-        calls = works(graph, k)
+        calls = straightened(works(graph, k))
     except PoetError:
         return []
     found: list[Loop] = []
@@ -168,12 +170,12 @@ def _reading(graph: Graph, work: Work) -> Loop | None:
     family, arguments = _family(work), work.arguments
     if family == "aten.convolution" and _is_plain_conv(work):
         i = _parameter(graph, arguments["weight"])
-        return None if i is None else _loop(graph, i, work.number, "forward")
+        return None if i is None else _loop(graph, i, work.number, "columns")
     if family == "aten.convolution_backward" and _is_plain_conv(work):
         i = _parameter(graph, arguments["weight"])
         if i is None or work.results[1] is not None or work.results[0] is None:
             return None
-        return _loop(graph, i, work.number, "input gradient", granule=_conv_granule(graph, i, work))
+        return _loop(graph, i, work.number, "sum", granule=_conv_granule(graph, i, work))
     if family in ("aten.mm", "aten.addmm"):
         return _product(graph, work)
     if family == "aten.embedding":
@@ -183,7 +185,7 @@ def _reading(graph: Graph, work: Work) -> Loop | None:
             return None
         if rows.count >= (graph.tensors[i].shape or (0,))[0]:
             return None  # the whole table is no more than that
-        return _loop(graph, i, work.number, "forward", named_rows=rows.count)
+        return _loop(graph, i, work.number, "columns", named_rows=rows.count)
     return None
 
 
@@ -195,11 +197,9 @@ def _product(graph: Graph, work: Work) -> Loop | None:
     shape = graph.tensors[i].shape
     if right.shape == shape and right.is_dense:
         # Rows of the parameter are what is summed over.
-        if _family(work) == "aten.addmm":
-            return None
-        return _loop(graph, i, work.number, "input gradient", granule=_granule(graph, i))
+        return _loop(graph, i, work.number, "sum", granule=_granule(graph, i))
     if right.shape[::-1] == shape and right.strides == (1, right.shape[0]):
-        return _loop(graph, i, work.number, "forward")
+        return _loop(graph, i, work.number, "columns")
     return None
 
 
@@ -241,7 +241,7 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
         return None  # it is only a piece of what was made, or has other rows
     if any(_is_of(x, i) for other in calls[at + 1 : readers[0]] for x in other.reads):
         return None  # somebody still needs the old values
-    part: Part = "parameter gradient"
+    part: Part = "gradient"
     granule = 1
     if is_conv:
         if not _is_plain_conv(work):
@@ -249,7 +249,7 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
         if work.results[0] is not None:
             if _parameter(graph, work.arguments["weight"]) != i:
                 return None
-            part, granule = "input and parameter gradient", _conv_granule(graph, i, work)
+            part, granule = "sum and gradient", _conv_granule(graph, i, work)
     elif family == "aten.mm" and (len(made.shape) != 2 or not made.is_dense):
         return None
     heirs = [x.storage[1] for x in update.results if x is not None]
@@ -267,7 +267,7 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
             named = None if named >= gradient.shape[0] else named
     return _loop(
         graph, i, work.number, part, granule=granule, named_rows=named, update=update.number,
-        gradient=made.storage, state=tuple(state), updated=tuple(heirs),
+        gradient=made.storage, state=tuple(state), updated=tuple(heirs), is_turned=work.is_turned,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
@@ -10,6 +10,7 @@ from torch import nn
 
 from poet.capturing import Granularity, capture, capture_outputs
 from poet.costs.analytic import analytic
+from poet.costs.streams import with_streams
 from poet.device import Costs, Device, Transfer
 from poet.devices import find_device
 from poet.errors import PoetError
@@ -18,10 +19,12 @@ from poet.planning import plan as make_plan
 from poet.problems import read_costs
 from poet.profiles import Profile
 from poet.runtime.stores import Store
+from poet.runtime.streams import with_extra
 from poet.runtime.trainer import Params
 from poet.runtime.trainer import Trainer as _Trainer
 from poet.runtime.wrapped import Wrapped
 from poet.schedule import Goal, PageOut, Plan, Transfers
+from poet.schedule import Params as Kind
 from poet.tracer.program import Program
 
 
@@ -34,7 +37,8 @@ class Trainer(_Trainer):
     rates of the board `device`, by default a laptop's, or better measured `costs` (a profile, or
     its file); batches of other shapes than the profile's follow its machine's rates. `params` says
     where parameters and optimizer state live between steps: `resident` in RAM, `paged` in the
-    store, `auto` in RAM if that fits.
+    store, `streamed` there too, where ops may read large ones in tiles. `auto` is the first of
+    these that fits. With tiles, sums are rounded differently than in eager PyTorch.
     """
 
     def __init__(
@@ -59,36 +63,40 @@ class Trainer(_Trainer):
         cache: bool = True,
         quiet: bool = False,
     ) -> None:
-        def captured(batch: Any) -> Program:
+        def captured(batch: Any, fuse_updates: bool) -> Program:
             return capture(
                 model,
                 batch,
                 loss_fn,
                 optimizer,
                 granularity=granularity,
+                fuse_updates=fuse_updates,
                 autocast=autocast,
                 cache=cache,
             )
 
-        def planned(
-            program: Program, ram_bytes: int | None, params: Literal["resident", "paged"]
-        ) -> Plan:
+        def planned(program: Program, ram_bytes: int | None, kind: Kind) -> Plan:
             measured = given if given is not None and _is_of(given, program) else None
-            if given is not None and measured is None and not hasattr(self, "plan"):
+            fallback = kind == "streamed" and params == "auto"
+            if given is not None and measured is None and not (hasattr(self, "plan") or fallback):
+                fuse = " --fuse-updates" if kind == "streamed" else ""
                 raise PoetError(
                     f"the costs are of another graph than {program.graph.name}'s: of another "
                     "model, batch shape, optimizer or granularity. Profile this one "
-                    "(poet profile MODEL --optimizer …)"
+                    f"(poet profile MODEL --optimizer …{fuse})"
                 )
-            inputs = program.layout.inputs.values()
+            prices = _staying(program, board, measured, program.layout.inputs.values())
+            if kind == "streamed":
+                prices = _streaming(program, board, prices)
             return make_plan(
                 program,
                 board,
                 ram_bytes if ram_bytes is not None else _ENDLESS,
                 deadline,
-                costs=_staying(program, board, measured, inputs),
+                costs=prices,
                 transfers=transfers,
-                params=params,
+                # The costs have the streams already, as large as they are in PyTorch.
+                params="resident" if kind == "resident" else "paged",
                 keep_inputs=True,
                 paging=store is not None,
                 minimize=minimize,
@@ -131,12 +139,10 @@ def wrap(
     model is called with. Parameters and their gradients stay in RAM, and count.
     """
 
-    def captured(batch: Any) -> Program:
+    def captured(batch: Any, fuse_updates: bool) -> Program:
         return capture_outputs(model, batch, granularity=granularity, autocast=autocast)
 
-    def planned(
-        program: Program, ram_bytes: int | None, params: Literal["resident", "paged"]
-    ) -> Plan:
+    def planned(program: Program, ram_bytes: int | None, kind: Kind) -> Plan:
         staying = (*program.homes(), *program.layout.inputs.values())
         plan = make_plan(
             program,
@@ -144,6 +150,7 @@ def wrap(
             ram_bytes if ram_bytes is not None else _ENDLESS,
             deadline,
             costs=_staying(program, device, None, staying),
+            params="resident",
             keep_inputs=True,
             paging=store is not None,
             time_limit=time_limit,
@@ -183,6 +190,16 @@ def _staying(
     costs = msgspec.structs.replace(costs, tensors=prices)
     if isinstance(measured, Profile):
         return msgspec.structs.replace(measured, costs=costs)
+    return costs
+
+
+def _streaming(program: Program, device: str | Device, prices: Costs | Profile) -> Costs | Profile:
+    """The costs with streamed variants, and what they take in PyTorch."""
+    board = find_device(device) if isinstance(device, str) else device
+    costs = prices.costs if isinstance(prices, Profile) else prices
+    costs = with_extra(with_streams(costs, program.graph, board), program.graph)
+    if isinstance(prices, Profile):
+        return msgspec.structs.replace(prices, costs=costs)
     return costs
 
 

@@ -117,13 +117,14 @@ def _seconds(call: SizedCall, device: Device) -> tuple[float, float]:
     """How long a call takes, and for how long energy is charged."""
     flops: float = call_flops(call)
     nbytes = call_bytes(call)
+    kind = class_of(call)
     if device.memory_bytes_per_second:
-        moving = nbytes / device.memory_bytes_per_second
+        moving = nbytes / device.class_bytes_per_second.get(kind, device.memory_bytes_per_second)
     else:
         moving = 0.0
         flops = flops or nbytes / COPIED_BYTES_PER_FLOP
-    overhead = device.op_overhead_seconds or 0.0
-    rate = device.class_flops_per_second.get(class_of(call), device.flops_per_second)
+    overhead = device.class_overhead_seconds.get(kind, device.op_overhead_seconds or 0.0)
+    rate = device.class_flops_per_second.get(kind, device.flops_per_second)
     energy_rate = device.energy_flops_per_second or rate
     return max(flops / rate, moving) + overhead, max(flops / energy_rate, moving) + overhead
 

@@ -1,8 +1,9 @@
 """Classes of work: kinds of calls that reach about the same rate on a machine.
 
-A device may give FLOPs a second by class; what it does not name goes at its one rate. A matrix
-product keeps every multiplier of a core busy, picking the largest of nine neighbours hardly one; so
-the rates of one machine lie a hundredfold apart.
+A device may give FLOPs a second, bytes a second and the time to start a call by class; what it does
+not name goes at its one rate. A matrix product keeps every multiplier of a core busy, picking the
+largest of nine neighbours hardly one; so the rates of one machine lie a hundredfold apart. And a
+convolution has more to prepare than an addition.
 """
 
 from poet.costs.flops import ATTENTIONS, CONVOLUTIONS, TRANSPOSED
@@ -16,8 +17,13 @@ CLASSES = (
     "depthwise_gradients",
     "pooling",
     "random",
+    "attention",
+    "attention_gradients",
     "transcendental",
+    "transcendental_gradients",
     "normalization",
+    "reductions",
+    "tables",
     "updates",
     "elementwise",
 )
@@ -42,11 +48,11 @@ _CLASS = {
         "products",
         """
         mm bmm mv dot matmul linear addmm _addmm_activation addmv baddbmm _grouped_mm
-        linear_backward mkldnn_rnn_layer mkldnn_rnn_layer_backward scaled_dot_product_attention
+        linear_backward mkldnn_rnn_layer mkldnn_rnn_layer_backward
         """,
     ),
-    **_named("products", ATTENTIONS),
-    **_named("products", " ".join(f"{name}_backward" for name in ATTENTIONS.split())),
+    **_named("attention", f"{ATTENTIONS} scaled_dot_product_attention"),
+    **_named("attention_gradients", " ".join(f"{name}_backward" for name in ATTENTIONS.split())),
     **_named("convolutions", f"{CONVOLUTIONS} {TRANSPOSED}"),
     "aten.convolution_backward": "convolution_gradients",
     **_named(
@@ -66,9 +72,7 @@ _CLASS = {
     **_named(
         "transcendental",
         """
-        elu elu_backward erf exp gelu gelu_backward log mish mish_backward sigmoid silu
-        silu_backward softplus softplus_backward tanh _log_softmax _log_softmax_backward_data
-        _safe_softmax _softmax _softmax_backward_data
+        elu erf exp gelu log mish sigmoid silu softplus tanh _log_softmax _safe_softmax _softmax
         """,
     ),
     **_named(
@@ -79,6 +83,15 @@ _CLASS = {
         native_group_norm_backward
         """,
     ),
+    **_named(
+        "transcendental_gradients",
+        """
+        elu_backward gelu_backward mish_backward silu_backward softplus_backward
+        _log_softmax_backward_data _softmax_backward_data
+        """,
+    ),
+    **_named("reductions", "amax amin any all mean prod std sum var"),
+    **_named("tables", "embedding_dense_backward"),
     "poet.sgd": "updates",
     "poet.adam": "updates",
     "poet.adamw": "updates",

@@ -38,7 +38,7 @@ class Laps:
         self._on_cuda = program.model_device.type == "cuda"
         self._example = program.example.rebuilt(program.example.tensors)
         self.trainer = Trainer(
-            lambda _: program, lambda *_: plan, self._example, store=store, plan=plan, quiet=True,
+            lambda *_: program, lambda *_: plan, self._example, store=store, plan=plan, quiet=True,
             lap=self._lap,
         )  # fmt: skip
         self.steps: list[float] = []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from poet.device import LEAST_SPEED, PLAIN, Costs, Device, Run, Transfer
+from poet.device import CLASS_FIGURES, LEAST_SPEED, PLAIN, Costs, Device, Run, Transfer
 from poet.graph import Graph
 from poet.profiles import StoreSpeed
 from poet.profiling.laps import Laps
@@ -44,6 +44,8 @@ def device_here(
         "store_bytes": _store_bytes(speed.where),
         "flops_per_second": max(rates.classes.values()),
         "class_flops_per_second": rates.classes,
+        "class_bytes_per_second": rates.class_bytes,
+        "class_overhead_seconds": rates.class_overheads,
         "memory_bytes_per_second": rates.memory_bytes_per_second,
         "op_overhead_seconds": rates.op_overhead_seconds,
         "compute_speed_beside": compute,
@@ -67,7 +69,7 @@ def device_here(
         **figures,
         **powers,
         sources={
-            **{field: "measured" for field in figures if field != "class_flops_per_second"},
+            **{field: "measured" for field in figures if field not in CLASS_FIGURES},
             **dict.fromkeys(powers, watts.source),
         },
     )

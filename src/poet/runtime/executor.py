@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 import torch
 
-from poet.costs.workspace import workspace_bytes
-from poet.device import PLAIN
 from poet.errors import PoetError
 from poet.referee import check
 from poet.runtime.machine import Machine
 from poet.runtime.stores import Store
+from poet.runtime.streams import way_of
 from poet.runtime.tape import tape_of
-from poet.schedule import Free, PageIn, PageOut, Plan, draft
+from poet.schedule import Compute, Free, PageIn, PageOut, Plan, draft
 from poet.tracer.program import Program, Result
 
 
@@ -50,19 +49,18 @@ class Executor:
             for i, tensor in enumerate(graph.tensors)
             for slot in (i if tensor.becomes is None else tensor.becomes,)
         }
+        variants = {(s.op, s.variant) for s in plan.schedule if isinstance(s, Compute)}
+        ways = {(k, name): way_of(graph, k, name, plan.costs.ops[k][name]) for k, name in variants}
+        self._streamed = frozenset(i for way in ways.values() for i in (*way.reads, *way.writes))
         if self.pages and store is None:
             raise PoetError(
                 f"the plan pages {len(self.pages)} tensors and needs a store: give a folder"
             )
         self._heirs = tuple(i for i, t in enumerate(graph.tensors) if t.becomes is not None)
-        workspace = {
-            k: max(variants[PLAIN].workspace_bytes, workspace_bytes(graph.ops[k], graph))
-            for k, variants in enumerate(plan.costs.ops)
-        }
         wanted = (*layout.outputs, *layout.gradients.values(), *self._heirs)
         handed_out = (*layout.outputs, *self._heirs) if layout.tangents else ()
         self.tape = tape_of(
-            graph, plan.schedule, plan.budget, workspace, tuple(dict.fromkeys(wanted)), handed_out,
+            graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)), handed_out,
             laps=lap is not None,
         )  # fmt: skip
         self._lap = lap
@@ -79,6 +77,11 @@ class Executor:
         stored = {i for i, place in self.plan.budget.start.items() if place != "ram"}
         stored |= {s.tensor for s in self.plan.schedule if isinstance(s, PageOut | PageIn)}
         return {self.slots[i]: self.plan.graph.tensors[i].nbytes for i in sorted(stored)}
+
+    @property
+    def in_parts(self) -> frozenset[int]:
+        """Those pages that move in parts, because an op streams them."""
+        return frozenset(self.slots[i] for i in self._streamed)
 
     def run(self, batch: Any) -> tuple[Result, Machine]:
         """One step. The machine tells what it took."""

@@ -12,7 +12,10 @@ Where something fails the buffers go round all the same, without being used, so 
 transfer finds them. Two buffers of 1 MiB, in one huge page, keep a fast disk busy four fifths of
 the time; half the size costs a quarter of the speed, twice the size gains a quarter.
 
-Small pages are moved by the disk thread alone, through a buffer of their own.
+Small pages are moved by the disk thread alone, through a buffer of their own. Parts of pages pass
+through that buffer, too, in the calling thread and in whole blocks, since each block of a page that
+moves in parts has a checksum. What a part leaves of a block that it changes is read first: so it
+takes no memory but the store's own.
 """
 
 from collections.abc import Iterator
@@ -27,6 +30,7 @@ from poet.runtime.host_memory import HostMemory, expect_all
 from poet.runtime.line import Line
 from poet.runtime.page_file import BLOCK_BYTES, PageFile
 from poet.runtime.queued import Order, QueuedStore, Stage
+from poet.runtime.stores import Part
 
 CHUNK_BYTES = 2**20
 CHUNKS = 2
@@ -85,7 +89,7 @@ class FileStore(QueuedStore):
         self._file.reserve(nbytes)
 
     def _stages(self, order: Order) -> list[tuple[Line, Stage]]:
-        if order.slot.nbytes <= self._small_bytes:
+        if order.part.nbytes <= self._small_bytes or not order.whole:
             return [(self._disk_line, self._small)]
         return [(self._disk_line, self._disk), (self._memory_line, self._memory)]
 
@@ -93,10 +97,15 @@ class FileStore(QueuedStore):
         started = perf_counter()
         order.attempt(partial(self._begin, order))
         order.attempt(order.wait_for_kernels)
-        steps = (self._copy, self._transfer) if order.out else (self._transfer, self._copy)
-        for start, count in _chunks(order.slot.nbytes, self._chunk_bytes):
-            for step in steps:
-                order.attempt(partial(step, order, start, count, CHUNKS * self._chunk_bytes))
+        at = CHUNKS * self._chunk_bytes
+        if order.whole:
+            steps = (self._copy, self._transfer) if order.out else (self._transfer, self._copy)
+            for start, count in _chunks(order.slot.nbytes, self._chunk_bytes):
+                for step in steps:
+                    order.attempt(partial(step, order, start, count, at))
+        else:
+            for start, count in _stretches(order.part, self._small_bytes):
+                order.attempt(partial(self._move_part, order, start, count, at))
         self._end(order, started)
         order.finish()
 
@@ -126,32 +135,84 @@ class FileStore(QueuedStore):
 
     def _transfer(self, order: Order, start: int, count: int, at: int) -> None:
         """Between the buffer's place `at` and the file."""
-        blocks = self._buffers.view[at : at + _blocks_bytes(count, self._file.align_bytes)]
         move = self._file.write if order.out else self._file.read
-        move(order.page, blocks, order.slot.offset + start)
+        move(order.page, self._blocks(count, at), order.slot.offset + start)
+
+    def _blocks(self, count: int, at: int) -> memoryview:
+        return self._buffers.view[at : at + _blocks_bytes(count, self._file.align_bytes)]
 
     def _copy(self, order: Order, start: int, count: int, at: int) -> None:
-        """Between the buffer's place `at` and the storage, with its checksum."""
+        """Between the buffer's place `at` and the storage, with its checksums."""
         if order.out:
             self._buffers.fill(at, order.storage, start, count)
-        found = checksum(self._buffers.bytes[at : at + count])
-        if order.out:
-            order.slot.checksums[start] = found
+            self._sign(order, start, count, at)
+        else:
+            self._verify(order, start, count, at)
+            self._buffers.spill(at, order.storage, start, count)
+
+    def _move_part(self, order: Order, start: int, count: int, at: int) -> None:
+        """Some bytes of a page, by way of the blocks that they lie in."""
+        first, end = start - start % BLOCK_BYTES, start + count
+        until = min(_blocks_bytes(end, BLOCK_BYTES), order.slot.nbytes)
+        place = order.part.at + start - order.part.start
+        if not order.out:
+            self._transfer(order, first, until - first, at)
+            self._verify(order, first, until - first, at)
+            self._buffers.spill(at + start - first, order.storage, place, count)
             return
-        wanted = order.slot.checksums[start]
-        if found != wanted:
-            raise self._file.wrong(
-                order.page,
-                f"of its {order.slot.nbytes:,} bytes, those from {start:,} to {start + count:,} "
-                f"have checksum {found:08x} instead of {wanted:08x}",
-            )
-        self._buffers.spill(at, order.storage, start, count)
+        torn = {first} if start > first else set()
+        if end < until:
+            torn.add((end - 1) // BLOCK_BYTES * BLOCK_BYTES)
+        for block in torn:
+            nbytes, there = min(BLOCK_BYTES, order.slot.nbytes - block), at + block - first
+            self._file.read(order.page, self._blocks(nbytes, there), order.slot.offset + block)
+            self._verify(order, block, nbytes, there)
+        self._buffers.fill(at + start - first, order.storage, place, count)
+        self._sign(order, first, until - first, at)
+        self._transfer(order, first, until - first, at)
+
+    def _sign(self, order: Order, start: int, count: int, at: int) -> None:
+        """Keep the checksums of what is in the buffer's place `at`."""
+        for first, nbytes, there in _signed(order, start, count, at):
+            found = checksum(self._buffers.bytes[there : there + nbytes])
+            order.slot.checksums[first] = found
+
+    def _verify(self, order: Order, start: int, count: int, at: int) -> None:
+        """Compare the checksums of what is in the buffer's place `at`."""
+        for first, nbytes, there in _signed(order, start, count, at):
+            found = checksum(self._buffers.bytes[there : there + nbytes])
+            wanted = order.slot.checksums[first]
+            if found != wanted:
+                raise self._file.wrong(
+                    order.page,
+                    f"of its {order.slot.nbytes:,} bytes, those from {first:,} to "
+                    f"{first + nbytes:,} have checksum {found:08x} instead of {wanted:08x}",
+                )
 
 
 def _chunks(nbytes: int, chunk_bytes: int) -> Iterator[tuple[int, int]]:
     """Where each chunk of a page starts, and its bytes."""
     for start in range(0, nbytes, chunk_bytes):
         yield start, min(chunk_bytes, nbytes - start)
+
+
+def _stretches(part: Part, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Where each piece of a part starts, and its bytes: the blocks of each fit the buffer."""
+    start, end = part.start, part.start + part.nbytes
+    while start < end:
+        until = min(start - start % BLOCK_BYTES + most_bytes, end)
+        yield start, until - start
+        start = until
+
+
+def _signed(order: Order, start: int, count: int, at: int) -> Iterator[tuple[int, int, int]]:
+    """What has a checksum of its own among bytes in a buffer: where in the page, bytes, place.
+
+    It is a chunk, or a block where a page can be moved in parts.
+    """
+    step = BLOCK_BYTES if order.slot.in_parts else max(1, count)
+    for first in range(start, start + count, step):
+        yield first, min(step, start + count - first), at + first - start
 
 
 def _blocks_bytes(nbytes: int, block_bytes: int) -> int:

@@ -10,7 +10,7 @@ Names: `model/…` for the model's own, `loss/…` for those of a loss that has 
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -186,11 +186,11 @@ class Lasting:
 
         return present
 
-    def begin_filling(self, pages: Mapping[int, int]) -> None:
+    def begin_filling(self, pages: Mapping[int, int], in_parts: Collection[int]) -> None:
         """Before all is written anew: whatever a failed step left, here or in the store, goes."""
         self._settle()
         if self.store is not None and pages:
-            self.store.reserve(pages)
+            self.store.reserve(pages, in_parts)
         if self.away:
             self.program.set_aside()
             self.empty()

@@ -3,7 +3,7 @@
 Bytes are those of real storages, looked up when a tensor is made. Before an op runs, `room` asks
 whether its outputs and workspace fit beside all that is alive; where transfers run beside compute
 it first waits for page-outs that still hold memory. What does not fit raises before it is
-allocated.
+allocated. Tiles of tensors that are streamed are part of an op's workspace.
 
 A page-in starts where the schedule has it if there is room from then on (`early`), and else when
 its tensor is needed: real transfers are faster or slower than planned ones, and the budget holds
@@ -17,7 +17,7 @@ import torch
 
 from poet.errors import PoetError
 from poet.graph import Graph
-from poet.runtime.stores import Store, Transfer
+from poet.runtime.stores import Part, Store, Transfer
 
 
 class OutOfBudget(PoetError):
@@ -170,6 +170,16 @@ class Machine:
             blank = torch.empty(0, dtype=dtype, device=self.device)
             return blank.set_(self.homes[i], 0, about.shape, strides)
         return torch.empty_strided(about.shape, strides, dtype=dtype, device=self.device)
+
+    def stream_in(self, i: int, tile: torch.Tensor, start: int, count: int, at: int = 0) -> None:
+        """Bring some bytes of a tensor from the store to place `at` of a tile's storage."""
+        assert self.store is not None
+        self.store.read_part(self.slots[i], tile.untyped_storage(), Part(start, count, at))
+
+    def stream_out(self, i: int, tile: torch.Tensor, start: int, count: int) -> None:
+        """The other way round."""
+        assert self.store is not None
+        self.store.write_part(self.slots[i], tile.untyped_storage(), Part(start, count))
 
     def settle(self, i: int) -> None:
         """Before a tensor is written over: its page-out must have ended."""

@@ -58,7 +58,8 @@ class MemoryStore(QueuedStore):
         order.attempt(order.wait_for_kernels)
         memory = self._pool.memory
         copy = memory.fill if order.out else memory.spill
-        order.attempt(lambda: copy(order.slot.offset, order.storage, 0, order.slot.nbytes))
+        start, count, at = order.part
+        order.attempt(lambda: copy(order.slot.offset + start, order.storage, at, count))
         self._end(order, started)
         order.finish()
 

@@ -4,6 +4,9 @@ A store keeps for each page a slot: where it lies, its size, and how many writes
 read asked for after the n-th write accepts the n-th write's bytes only: if that write failed, what
 an earlier one left must not pass for it.
 
+A write of a part of a page counts as a write of the page: it wants the write before it whole, and
+leaves the page whole or lost.
+
 A transfer has one stage or more, each on a thread of its own; every thread takes the transfers in
 the order they were asked for. Threads start with the first transfer that needs them. They hold no
 reference to the store while they wait: a store that is forgotten closes itself, and one that is
@@ -20,7 +23,7 @@ import traceback
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -29,7 +32,7 @@ import torch
 
 from poet.errors import PoetError
 from poet.runtime.line import Line
-from poet.runtime.stores import PageError, Transfer
+from poet.runtime.stores import PageError, Part, Transfer
 
 _DEVICES = ("cpu", "cuda")
 
@@ -40,16 +43,26 @@ class Slot:
 
     offset: int
     nbytes: int
+    in_parts: bool = False  # whether it can be moved in parts
     asked: int = 0  # writes asked for
     kept: int = 0  # the write whose bytes lie here; 0 where none do
     checksums: dict[int, int] = field(default_factory=dict)  # of its parts, in stores that check
 
 
 class Order:
-    """A transfer that was asked for: which page, to or from where."""
+    """A transfer that was asked for: which page or part of one, to or from where."""
 
-    def __init__(self, page: int, slot: Slot, storage: torch.UntypedStorage, out: bool) -> None:
+    def __init__(
+        self,
+        page: int,
+        slot: Slot,
+        storage: torch.UntypedStorage,
+        out: bool,
+        part: Part | None = None,
+    ) -> None:
         self.page, self.slot, self.out = page, slot, out
+        self.whole = part is None
+        self.part = part or Part(0, slot.nbytes)
         self.generation = slot.asked
         self.transfer = Transfer()
         self.error: BaseException | None = None
@@ -123,7 +136,7 @@ class QueuedStore(ABC):
     @abstractmethod
     def _stages(self, order: Order) -> list[tuple[Line, Stage]]: ...
 
-    def reserve(self, pages: Mapping[int, int]) -> None:
+    def reserve(self, pages: Mapping[int, int], in_parts: Collection[int] = ()) -> None:
         self._check_open()
         self._drain()
         self._slots, self.size_bytes = {}, 0
@@ -131,7 +144,7 @@ class QueuedStore(ABC):
         for page, nbytes in pages.items():
             if nbytes < 0:
                 raise PoetError(f"page {page} cannot have {nbytes:,} bytes")
-            slots[page] = Slot(end, nbytes)
+            slots[page] = Slot(end, nbytes, page in in_parts)
             end += self._slot_bytes(nbytes)
         self._make_room(end)
         self._slots, self.size_bytes = slots, end
@@ -143,6 +156,18 @@ class QueuedStore(ABC):
 
     def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
         return self._start(Order(page, self._slot(page, storage), storage, out=False), now)
+
+    # Parts have one stage, so that they run in the calling thread: with the threads at rest, the
+    # stages of other transfers cannot come between.
+
+    def write_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+        slot = self._slot(page, storage, part)
+        slot.asked += 1
+        self._start(Order(page, slot, storage, True, part), now=True).wait()
+
+    def read_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+        slot = self._slot(page, storage, part)
+        self._start(Order(page, slot, storage, False, part), now=True).wait()
 
     def flush(self) -> None:
         self._drain()
@@ -156,14 +181,16 @@ class QueuedStore(ABC):
             self._drain()
         self._shut()
 
-    def _slot(self, page: int, storage: torch.UntypedStorage) -> Slot:
+    def _slot(self, page: int, storage: torch.UntypedStorage, part: Part | None = None) -> Slot:
         self._check_open()
         slot = self._slots.get(page)
         if slot is None:
             raise PoetError(
                 f"page {page} has no place in {self.where}; reserve it with its size first"
             )
-        if storage.nbytes() != slot.nbytes:
+        if part is not None:
+            self._check_part(page, slot, storage, part)
+        elif storage.nbytes() != slot.nbytes:
             raise PoetError(
                 f"page {page} in {self.where} is reserved with {slot.nbytes:,} bytes; "
                 f"the storage has {storage.nbytes():,}. Reserve the pages again with their sizes."
@@ -174,6 +201,21 @@ class QueuedStore(ABC):
                 f"{' and '.join(_DEVICES)} only"
             )
         return slot
+
+    def _check_part(self, page: int, slot: Slot, storage: torch.UntypedStorage, part: Part) -> None:
+        if not slot.in_parts:
+            raise PoetError(
+                f"page {page} in {self.where} can only be moved whole; reserve it in parts"
+            )
+        for what, start, nbytes in (
+            ("page", part.start, slot.nbytes),
+            ("storage", part.at, storage.nbytes()),
+        ):
+            if not 0 <= start <= start + part.nbytes <= nbytes:
+                raise PoetError(
+                    f"bytes {start:,} to {start + part.nbytes:,} of page {page} in {self.where} do "
+                    f"not lie in a {what} of {nbytes:,}"
+                )
 
     def _check_open(self) -> None:
         if not self._shut.alive:
@@ -215,26 +257,30 @@ class QueuedStore(ABC):
     def _begin(self, order: Order) -> None:
         """For the stage that has to do with the page: its first access to it."""
         slot = order.slot
-        if order.out:
+        if order.out and order.whole:
             slot.kept = 0  # until all of it is there
-        elif order.generation == 0:
+            return
+        before = order.generation - order.out  # the write that must have left the page whole
+        if before == 0:
             raise PageError(
-                f"page {order.page} was never written to {self.where}: there is nothing to read. "
-                "Page it out first."
+                f"page {order.page} was never written to {self.where}: there is nothing to "
+                f"{'change' if order.out else 'read'}. Page it out first."
             )
-        elif slot.kept != order.generation:
+        if slot.kept != before:
             raise PageError(
-                f"page {order.page} cannot be read from {self.where}: its last write, number "
-                f"{order.generation:,}, did not succeed. Write it again."
+                f"page {order.page} cannot be {'changed in' if order.out else 'read from'} "
+                f"{self.where}: its last write, number {before:,}, did not succeed. Write it again."
             )
+        if order.out:
+            slot.kept = 0
 
     def _end(self, order: Order, started: float) -> None:
         """For the same stage: its last access."""
         if order.error is None and order.out:
             order.slot.kept = order.generation
-            self.written_bytes += order.slot.nbytes
+            self.written_bytes += order.part.nbytes
         elif order.error is None:
-            self.read_bytes += order.slot.nbytes
+            self.read_bytes += order.part.nbytes
         self.seconds += perf_counter() - started
 
 

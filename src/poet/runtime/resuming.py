@@ -1,8 +1,8 @@
 """Resuming: whether a folder's checkpoints are of the run that is asked for, and its plan.
 
 What a run is: a model, an optimizer with its learning rates, a seed. Another RAM budget, device or
-number of steps is the same run: any plan gives the same bits. Whether tensors fit is `state`'s
-question.
+number of steps is the same run: any plan that does not stream gives the same bits. Whether tensors
+fit is `state`'s question.
 """
 
 from collections.abc import Callable, Sequence

@@ -38,6 +38,8 @@ class State(ABC):
     plan: Plan
     _laid_out: dict[int, int]
     """The pages in the store, with their bytes."""
+    _in_parts: frozenset[int]
+    """Those of them that move in parts."""
 
     def __init__(self, program: Program, store: Store | None) -> None:
         self.program = program
@@ -185,7 +187,7 @@ class State(ABC):
     def _filling(self, steps: int) -> Iterator[None]:
         """While all that lasts is written anew: unless all of it is, the trainer is broken."""
         self._broken = True
-        self._lasting.begin_filling(self._laid_out)
+        self._lasting.begin_filling(self._laid_out, self._in_parts)
         yield
         self._lasting.end_filling()
         self._lend()

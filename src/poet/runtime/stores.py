@@ -2,15 +2,16 @@
 
 A page is one tensor's whole storage. The runtime decides which page moves when; a store moves the
 bytes, and gives back exactly the bytes it was given or an error, never anything else. Transfers
-start in the order they were asked for, beside the computation.
+start in the order they were asked for, beside the computation. Pages that are reserved for it can
+be moved in parts, too: some of their bytes, wherever they begin and end.
 
 `file_store` keeps pages in a file, `memory_store` in host memory. This module holds only what they
 have in common for those who use them.
 """
 
 import threading
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -19,6 +20,14 @@ from poet.errors import PoetError
 
 class PageError(PoetError):
     """A page that could not be moved, or did not come back as it was."""
+
+
+class Part(NamedTuple):
+    """Some bytes of a page: `nbytes` of them from `start` on, at place `at` of a storage."""
+
+    start: int
+    nbytes: int
+    at: int = 0
 
 
 class Transfer:
@@ -62,7 +71,8 @@ class Store(Protocol):
         """What is reserved for pages."""
 
     @property
-    def read_bytes(self) -> int: ...
+    def read_bytes(self) -> int:
+        """What reached storages; not what a store had to read besides."""
 
     @property
     def written_bytes(self) -> int: ...
@@ -71,8 +81,11 @@ class Store(Protocol):
     def seconds(self) -> float:
         """Time in which pages were moving."""
 
-    def reserve(self, pages: Mapping[int, int]) -> None:
-        """Make room for pages of so many bytes; what was stored before is gone."""
+    def reserve(self, pages: Mapping[int, int], in_parts: Collection[int] = ()) -> None:
+        """Make room for pages of so many bytes; what was stored before is gone.
+
+        Those named in `in_parts` can be moved in parts.
+        """
 
     def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
         """Start copying a storage to its page. It must not change until the transfer is done.
@@ -82,6 +95,16 @@ class Store(Protocol):
 
     def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
         """Start copying a page to a storage of the page's size."""
+
+    def write_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+        """Copy some bytes of a storage to some of a page that is there already.
+
+        It is done in the calling thread, after everything that was asked for before. If it fails,
+        all of the page counts as lost.
+        """
+
+    def read_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+        """The other way round."""
 
     def flush(self) -> None:
         """Wait for all transfers; raise the first error that no `wait` has raised."""

@@ -5,7 +5,8 @@ the step runs: tensors are local variables, a Free is a `del`, a call is a call.
 read (`Tape.source`) and is the same for the same plan.
 
 The tape knows a `machine`, which holds what a step needs besides the tensors: the page store, the
-saved random states, and the count of live bytes (`machine`).
+saved random states, and the count of live bytes (`machine`). Where an op streams parameters, some
+of its calls are loops over tiles, which ask the machine for them (`streams`, `tiles`).
 """
 
 from collections import Counter
@@ -14,12 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from poet.costs.sizes import references, storage
 from poet.graph import Call, Graph, Op
+from poet.runtime.streams import Way
+from poet.runtime.tiles import RATES
 from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule
 from poet.tracer.arguments import constant, target_of
 from poet.tracer.kernels import KERNELS
-
-_SCALARS = ("learning_rate", "step")
 
 
 class Tape(NamedTuple):
@@ -38,17 +40,19 @@ def tape_of(
     graph: Graph,
     schedule: Schedule,
     budget: Budget,
-    workspace: Mapping[int, int],
+    ways: Mapping[tuple[int, str], Way],
     wanted: tuple[int, ...],
     outputs: tuple[int, ...] = (),
     laps: bool = False,
 ) -> Tape:
     """The tape of a schedule. `wanted` are the tensors that it returns, where they are in RAM.
 
+    `ways` are those of each op and variant that the schedule has.
+
     With `laps` it tells the machine when each instruction has ended, with the frees that follow it:
     `machine.lap(at)`, the instruction's place in the schedule.
     """
-    return _Writer(graph, schedule, budget, workspace, wanted, outputs, laps).tape()
+    return _Writer(graph, schedule, budget, ways, wanted, outputs, laps).tape()
 
 
 class _Writer:
@@ -57,7 +61,7 @@ class _Writer:
         graph: Graph,
         schedule: Schedule,
         budget: Budget,
-        workspace: Mapping[int, int],
+        ways: Mapping[tuple[int, str], Way],
         wanted: tuple[int, ...],
         outputs: tuple[int, ...],
         laps: bool,
@@ -65,7 +69,7 @@ class _Writer:
         self.outputs = outputs
         self.laps = laps
         self.graph, self.schedule, self.budget = graph, schedule, budget
-        self.workspace, self.wanted = workspace, wanted
+        self.ways, self.wanted = ways, wanted
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "torch": torch,
@@ -90,8 +94,8 @@ class _Writer:
                     self._line(f"machine.lap({begun})")
                 begun = at
             match instruction:
-                case Compute(op=k):
-                    self._compute(k)
+                case Compute(op=k, variant=variant):
+                    self._compute(k, variant)
                 case PageOut(tensor=i):
                     self._arrive(i)
                     self._line(f"machine.page_out({i}, t{i})")
@@ -125,18 +129,20 @@ class _Writer:
             self._line(f"t{i} = machine.arrive({i})")
             self.arriving.discard(i)
 
-    def _compute(self, k: int) -> None:
-        op = self.graph.ops[k]
-        missing = [i for i in op.outputs if i not in self.ram]
-        seated = {pair.output: pair.input for pair in op.in_place}
+    def _compute(self, k: int, variant: str) -> None:
+        op, way = self.graph.ops[k], self.ways[k, variant]
+        missing = [i for i in op.outputs if i not in self.ram and i not in way.writes]
+        seated = {pair.output: pair.input for pair in op.in_place if pair.input not in way.reads}
         new = sum(self.graph.tensors[i].nbytes for i in missing if i not in seated)
         again = sum(self.graph.tensors[i].nbytes for i in op.outputs if i in self.ram)
+        outdated = [i for i in op.consumed if i in way.reads and i in self.ram]
         for i in op.inputs:
-            self._arrive(i)
+            if i not in way.reads or i in outdated:
+                self._arrive(i)
         for i in op.consumed:
             if i in self.leaving:
                 self._line(f"machine.settle({i})")
-        self._line(f"machine.room({k}, {new + again + self.workspace.get(k, 0)})")
+        self._line(f"machine.room({k}, {new + again + way.workspace_bytes})")
         if (op.phase == "forward") != (self.phase == "forward") or not self.phase:
             self._line(f"grad_mode({op.phase == 'forward'})")
         self.phase = op.phase
@@ -148,7 +154,7 @@ class _Writer:
         if op.calls[0].kind == "poet.tangent":
             self._tangent(op)
         else:
-            self._calls(k, op, missing)
+            self._calls(k, op, way, missing)
         if op.random_state_bytes and k in self.ran:
             self._line("machine.draw_on()")
         self.ran.add(k)
@@ -157,6 +163,8 @@ class _Writer:
                 self._line(f"del t{seated[i]}; machine.seat({i}, {seated[i]})")
             else:
                 self._line(f"machine.made({i}, t{i})")
+        for i in outdated:
+            self._line(f"machine.free({i}, t{i}); del t{i}")
         self.ram -= set(op.consumed)
         self.ram |= set(missing)
 
@@ -169,19 +177,21 @@ class _Writer:
             self.halted = True
         self._line(f"t{op.outputs[0]} = tangents.pop({op.outputs[0]})")
 
-    def _calls(self, k: int, op: Op, missing: list[int]) -> None:
+    def _calls(self, k: int, op: Op, way: Way, missing: list[int]) -> None:
         last: dict[str, int] = {}
-        texts = []
+        texts = {}
         for at, call in enumerate(op.calls):
-            read, text = self._call(call)
-            results = [self._result(result, missing) for result in call.results]
+            if at in way.left_out:
+                continue
+            read, text = self._loop(k, op, way, at) if at in way.makers else self._call(call)
+            results = [self._result(result, way, missing) for result in call.results]
             for name in (*read, *(name for name in results if name[0] in "vx")):
                 if name[0] in "vx":
                     last[name] = at
-            texts.append((results, text))
-        for at, (results, text) in enumerate(texts):
+            texts[at] = (results, text)
+        for at, (results, text) in texts.items():
             left = ", ".join(results)
-            if len(results) == 1 and not self._is_tuple(op.calls[at]):
+            if len(results) == 1 and at not in way.makers and not self._is_tuple(op.calls[at]):
                 self._line(f"{left} = {text}")
             else:
                 self._line(f"{left}, = {text}")
@@ -195,10 +205,12 @@ class _Writer:
         returns = target_of(call.kind)._schema.returns
         return len(returns) > 1 or str(returns[0].type).startswith("List")
 
-    def _result(self, result: dict[str, int] | None, missing: list[int]) -> str:
+    def _result(self, result: dict[str, int] | None, way: Way, missing: list[int]) -> str:
         if result is None:
             return "x_"
         ((tag, n),) = result.items()
+        if (tag, n) in way.away:  # a gradient that the loop has used up
+            return "x_"
         if tag == "value":
             return f"v{n}"
         return f"t{n}" if n in missing else f"x{n}"  # a second copy, dropped at once
@@ -212,10 +224,31 @@ class _Writer:
         parts = []
         for argument, value in call.arguments.items():
             text = self._argument(value, read)
-            if call.kind in KERNELS and argument in _SCALARS:
+            if call.kind in KERNELS and argument in RATES:
                 text = f"{text}.item()"
             parts.append(f"{argument}={text}")
         return read, f"{name}({', '.join(parts)})"
+
+    def _loop(self, k: int, op: Op, way: Way, at: int) -> tuple[list[str], str]:
+        """The call of a loop over tiles, in the place of its maker."""
+        read: list[str] = []
+        loop, call = way.makers[at], op.calls[at]
+        away = {n for n, each in references(call) if storage(self.graph, op, each) in way.away}
+        given = [
+            f"{name!r}: {self._argument(value, read)}"
+            for name, value in call.arguments.items()
+            if name not in away
+        ]
+        rates = []
+        if loop.loop.update is not None:
+            known = op.calls[loop.loop.update].arguments
+            rates = [
+                f"{name!r}: {self._argument(known[name], read)}.item()"
+                for name in RATES
+                if name in known
+            ]
+        name = self._name("stream", f"{k} {at} {loop.tile_rows}", loop)
+        return read, f"{name}(machine, {{{', '.join(given)}}}, {{{', '.join(rates)}}})"
 
     def _argument(self, value: Any, read: list[str]) -> str:
         if isinstance(value, list | tuple):

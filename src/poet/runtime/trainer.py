@@ -7,16 +7,18 @@
 The first step of a batch shape is captured and planned; further ones only run. Updates happen
 inside the step, in place, on the model's own parameters. With `params="paged"` parameters, buffers
 and optimizer state live in the store between steps and the model shows NaN; `unpaged()` brings them
-back until the next step.
+back until the next step. With `params="streamed"` they live there, too, and ops may read large ones
+in tiles, so that they never are whole in RAM.
 """
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 
+from poet.device import PLAIN
 from poet.errors import PoetError
 from poet.quantities import amount_text, bytes_text, parse_bytes
 from poet.runtime.executor import Executor
@@ -26,20 +28,21 @@ from poet.runtime.machine import Machine
 from poet.runtime.page_file import BLOCK_BYTES
 from poet.runtime.state import State
 from poet.runtime.stores import Store
-from poet.schedule import PageIn, PageOut, Plan
+from poet.schedule import Compute, PageIn, PageOut, Plan
+from poet.schedule import Params as Kind
 from poet.tracer.program import Program, Result
 
 _PAGES = 1_000_000
 """Page numbers that each plan has to itself."""
-Params = Literal["auto", "resident", "paged"]
+Params = Literal["auto", "resident", "paged", "streamed"]
+Capture = Callable[[Any, bool], Program]
+"""Captures the step of a batch; streaming needs updates in one op with their gradients."""
 
 
 class Planner(Protocol):
     """Whoever makes a plan for a program within so many bytes."""
 
-    def __call__(
-        self, program: Program, ram_bytes: int | None, params: Literal["resident", "paged"]
-    ) -> Plan: ...
+    def __call__(self, program: Program, ram_bytes: int | None, kind: Kind) -> Plan: ...
 
 
 class Trainer(State):
@@ -47,7 +50,7 @@ class Trainer(State):
 
     def __init__(
         self,
-        capture: Callable[[Any], Program],
+        capture: Capture,
         planner: Planner,
         example: Any,
         *,
@@ -58,8 +61,11 @@ class Trainer(State):
         quiet: bool = False,
         lap: Callable[[int], None] | None = None,
     ) -> None:
-        if params not in ("auto", "resident", "paged"):
-            raise PoetError(f"params is {params!r}; it must be auto, resident or paged")
+        if params not in get_args(Params):
+            kinds = ", ".join(get_args(Params))
+            raise PoetError(f"params is {params!r}; it must be one of {kinds}")
+        if params in ("paged", "streamed") and store is None:
+            raise PoetError(f"params is {params!r}, which needs a store: give a folder")
         keep_freed_memory()
         self._capture, self._planner = capture, planner
         self._params: Params = params
@@ -85,12 +91,20 @@ class Trainer(State):
         self.ram_bytes = None if asked is None else asked - held
         self.store_buffer_bytes = held
         self._laid_out: dict[int, int] = {}
+        self._in_parts: frozenset[int] = frozenset()
         self.peak_bytes = 0
         self.last: Machine | None = None
-        self.program = self._capture(example)
-        super().__init__(self.program, self._store)
-        self.plan = self._planned(self.program) if plan is None else plan
-        self._paged = any(place == "store" for place in self.plan.budget.start.values())
+        if plan is None:
+            program, plan, self._kind = self._chosen(example)
+        else:
+            paged = any(place == "store" for place in plan.budget.start.values())
+            self._kind = "paged" if paged else "resident"
+            if self._params == "streamed" or _streams(plan):
+                self._kind = "streamed"
+            program = self._capture(example, self._kind == "streamed")
+        super().__init__(program, self._store)
+        self.plan = plan
+        self._paged = any(place == "store" for place in plan.budget.start.values())
         self._executors[self._shape(example)] = self._executor(self.program, self.plan)
 
     # Steps
@@ -129,9 +143,9 @@ class Trainer(State):
         shape = self._shape(batch)
         if shape not in self._executors:
             with self.unpaged():
-                program = self._capture(batch)
+                program = self._capture(batch, self._kind == "streamed")
                 program.share_state(self.program)
-                plan = self._planned(program)
+                plan = self._planned(program, self._kind)
                 self._executors[shape] = self._executor(program, plan)
         return self._executors[shape]
 
@@ -149,32 +163,39 @@ class Trainer(State):
             ]
         )
 
-    def _planned(self, program: Program) -> Plan:
-        kinds: list[Literal["resident", "paged"]] = (
-            ["resident", "paged"] if self._params == "auto" else [self._params]
+    def _chosen(self, example: Any) -> tuple[Program, Plan, Kind]:
+        """The example's step, a plan for it, and where parameters live by that plan."""
+        kinds: tuple[Kind, ...] = (
+            ("resident", "paged", "streamed") if self._params == "auto" else (self._params,)
         )
-        if hasattr(self, "_paged"):  # later shapes leave the parameters where they are
-            kinds = ["paged"] if self._paged else ["resident"]
-        plan = None
+        if self._params == "auto" and self._store is None:
+            kinds = ("resident",)
+        program, refused = None, None
         for kind in kinds:
-            if kind == "paged" and self._store is None and self._params == "auto":
-                break
-            plan = self._planner(program, self.ram_bytes, kind)
-            if plan.schedule:
-                break
-        assert plan is not None
+            if program is None or kind == "streamed":
+                program = None  # its optimizer state goes before another's is made
+                program = self._capture(example, kind == "streamed")
+            try:
+                return program, self._planned(program, kind), kind
+            except _NoPlanError as error:
+                refused = error
+        assert refused is not None
+        raise refused
+
+    def _planned(self, program: Program, kind: Kind) -> Plan:
+        plan = self._planner(program, self.ram_bytes, kind)
         if not plan.schedule:
-            raise PoetError(f"no plan within the budget: {plan.status}. {plan.reason}")
+            raise _NoPlanError(f"no plan within the budget: {plan.status}. {plan.reason}")
         self._say(plan)
         return plan
 
     def _executor(self, program: Program, plan: Plan) -> Executor:
         first_page = _PAGES * (1 + len(self._executors))
         executor = Executor(program, plan, self._store, first_page, self._lap)
-        pages = {**self._laid_out, **executor.pages}
-        if self._store is not None and pages != self._laid_out:
-            self._store.reserve(pages)
-            self._laid_out = pages
+        pages, in_parts = {**self._laid_out, **executor.pages}, self._in_parts | executor.in_parts
+        if self._store is not None and (pages, in_parts) != (self._laid_out, self._in_parts):
+            self._store.reserve(pages, in_parts)
+            self._laid_out, self._in_parts = pages, in_parts
         return executor
 
     def _say(self, plan: Plan) -> None:
@@ -182,10 +203,12 @@ class Trainer(State):
             return
         outs, ins = (sum(isinstance(s, kind) for s in plan.schedule) for kind in (PageOut, PageIn))
         budget = "no limit" if plan.budget.ram_bytes is None else bytes_text(plan.budget.ram_bytes)
+        streamed = sum(isinstance(s, Compute) and s.variant != PLAIN for s in plan.schedule)
+        streams = f", {streamed} ops streamed" if streamed else ""
         gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
         print(
             f"poet: {plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)} of {budget}; "
-            f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins; "
+            f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}; "
             f"{amount_text(plan.seconds or 0.0, 's')} predicted{gap}",
             file=sys.stderr,
         )
@@ -228,6 +251,15 @@ class Trainer(State):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _NoPlanError(PoetError):
+    """There is none, or none was found."""
+
+
+def _streams(plan: Plan) -> bool:
+    """Whether some op reads its parameters in tiles."""
+    return any(isinstance(step, Compute) and step.variant != PLAIN for step in plan.schedule)
 
 
 def _opened(folder: str | Path, ram_bytes: int | None) -> FileStore:
