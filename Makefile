@@ -1,5 +1,6 @@
 # demo   one command: a schedule for the paper's problem, checked; then ResNet-18 captured, planned and
 #        trained on real digits within 40 % of the RAM that PyTorch takes
+# demo-resnet18-m4   ResNet-18 trained on an emulated Cortex-M4 with 256 KB of RAM
 # test   everything: format, lint, types, import contracts, tests
 # check  the same without the tests
 # bench  the benchmarks, each a table of ratios
@@ -8,7 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench setup clean compiler browser emulator
+.PHONY: demo demo-resnet18-m4 test check bench setup clean compiler browser emulator
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
@@ -18,6 +19,9 @@ demo: .venv/poet.stamp compiler
 	$(BIN)/poet profile "resnet18-cifar?batch=16" --optimizer "adam?lr=0.001" --store build/pages --seconds 4 -o build/profile.json --force > build/profile.txt
 	$(BIN)/poet train "resnet18-cifar?batch=16" --ram 64MB --store build/pages --costs build/profile.json --steps 20 --time-limit 10
 	$(BIN)/poet report build/demo.json -o build/report.html --force
+
+demo-resnet18-m4: setup
+	$(BIN)/python -m benchmarks firmware-resnet18
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal

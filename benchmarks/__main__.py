@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import (
+    boards,
     capture,
     firmware,
     kills,
@@ -26,6 +27,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **kills.BENCHMARKS,
     **predict.BENCHMARKS,
     **firmware.BENCHMARKS,
+    **boards.BENCHMARKS,
     **results.BENCHMARKS,
 }
 

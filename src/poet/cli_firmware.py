@@ -31,6 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     stack_bytes: int
     ram_bytes: int | None
     ram_limit_bytes: int | None
+    seconds: float | None
     joules: float | None
     as_planned: bool
     difference: float | None
@@ -50,10 +51,14 @@ def emit(
         Path | None, typer.Option(help="Weights to start from (.safetensors). Default: a seed's.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Samples, stacked (.safetensors). Default: a seed's.")
+        Path | None,
+        typer.Option(
+            help="Samples, stacked (.safetensors), or: real, held-out data of the zoo's models. "
+            "Default: a seed's."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="For weights and samples.", min=0, max=2**32 - 1)] = 0,
-    samples: Annotated[int, typer.Option(help="Samples made from the seed.", min=1)] = 4,
+    samples: Annotated[int, typer.Option(help="How many, where there is no file.", min=1)] = 4,
     steps: Annotated[int, typer.Option(help="Steps that the card asks for.", min=1)] = 5,
     learning_rate: Annotated[float, typer.Option("--lr", help="Learning rate.", min=0.0)] = 0.01,
     force: Annotated[bool, typer.Option("--force", help="Write over a folder.")] = False,
@@ -105,7 +110,7 @@ def emulate(
         arena_bytes=made.arena_bytes, stack_bytes=max(s.stack_bytes for s in run.steps),
         ram_bytes=None if run.ram is None else run.ram.used_bytes,
         ram_limit_bytes=None if run.ram is None else run.ram.limit_bytes,
-        joules=made.joules, as_planned=not run.differences,
+        seconds=made.seconds, joules=made.joules, as_planned=not run.differences,
         difference=None if comparison is None else comparison.difference,
         error_ratio=None if comparison is None else comparison.error_ratio,
     )  # fmt: skip
@@ -146,6 +151,8 @@ def _show(outcome: Outcome) -> None:
             f"{bytes_text(outcome.ram_bytes)} of {bytes_text(outcome.ram_limit_bytes)}, "
             f"{outcome.stack_bytes:,} bytes of stack used",
         ])  # fmt: skip
+    if outcome.seconds is not None:
+        rows.append(["time a step, predicted", amount_text(outcome.seconds, "s")])
     if outcome.joules is not None:
         rows.append(["energy a step, predicted", amount_text(outcome.joules, "J")])
     rows.append(["transfers and peak", "as planned" if outcome.as_planned else "NOT as planned"])

@@ -51,8 +51,9 @@ def emit(
 ) -> Firmware:
     """Write a folder of C that performs the planned step on a board, and the image of its card.
 
-    Weights come from a safetensors file or, like the data, from a seed. The card asks for `steps`
-    steps, which take the samples in turn.
+    Weights come from a safetensors file or from a seed; so do samples, or with `data="real"` they
+    are those that training of the zoo's models holds out. The card asks for `steps` steps, which
+    take the samples in turn.
     """
     folder, board = Path(folder), find_board(target)
     if not plan.schedule:
@@ -73,9 +74,12 @@ def emit(
     values = (
         first_values(graph, seed) if weights is None else weights_from(graph, Path(weights), seed)
     )
-    records = (
-        random_samples(graph, samples, seed) if data is None else samples_from(graph, Path(data))
-    )
+    if data is not None and str(data) == "real":
+        records = _real_samples(graph, samples)
+    elif data is not None:
+        records = samples_from(graph, Path(data))
+    else:
+        records = random_samples(graph, samples, seed)
     where = layout(plan, len(records), inputs_of(graph))
     made = write_folder(
         folder, plan, board, found, limit, where, scalars(graph), steps, learning_rate
@@ -88,6 +92,18 @@ def emit(
     (folder / REFERENCE).unlink(missing_ok=True)
     if find_spec("torch") is not None:
         _write_reference(folder / REFERENCE, graph, values, records, steps, learning_rate, seed)
+    return made
+
+
+def _real_samples(graph: Graph, count: int) -> list[Arrays]:
+    """Held-out batches of the data that the zoo has for this model."""
+    from poet.data import evaluation
+
+    wanted = inputs_of(graph)
+    made = []
+    for example in evaluation(graph.name, count):
+        leaves = example.values() if isinstance(example, dict) else example
+        made.append({i: leaf.numpy() for i, leaf in zip(wanted, leaves, strict=True)})
     return made
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def planned() -> Planner:
         key = (model, ram, optimizer, params, method)
         if key not in known:
             name = f"{ROOT}/{model}" if model.startswith("tests/") else model
-            program = capture_named(name, parse_optimizer(optimizer))
+            fuse = params == "streamed"
+            program = capture_named(name, parse_optimizer(optimizer), fuse_updates=fuse)
             made = poet.plan(
                 program, device="nrf52840", ram=ram, params=params, method=method,  # type: ignore[arg-type]
                 time_limit=3, work_limit=None,
@@ -53,6 +55,12 @@ def planned() -> Planner:
         return known[key]
 
     return plan
+
+
+@pytest.fixture(scope="session")
+def streamed(planned: Planner) -> Planner:
+    """The same with parameters that may be read in tiles."""
+    return partial(planned, params="streamed")
 
 
 Emitter = Callable[..., Path]

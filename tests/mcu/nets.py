@@ -1,10 +1,13 @@
 """Small networks for small boards, as a user would write them: `tests/mcu/nets.py:resnet8`."""
 
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
+
+from poet.zoo.resnet import Basic
 
 
 class Residual(nn.Module):
@@ -106,3 +109,140 @@ def mixed() -> Any:
     torch.manual_seed(0)
     example = (torch.randn(2, 2, 9, 9), torch.randint(0, 5, (2,)))
     return Mixed(), example, cross_entropy
+
+
+def thin_resnet18(width: int = 20) -> Any:
+    """ResNet-18 with a tenth of its work: 32×32 images, the ImageNet stem, fixed statistics."""
+    torch.manual_seed(0)
+    stages = [
+        Basic(inputs, outputs, stride)
+        for inputs, outputs, stride in (
+            (width, width, 1), (width, width, 1), (width, 2 * width, 2), (2 * width, 2 * width, 1),
+            (2 * width, 4 * width, 2), (4 * width, 4 * width, 1), (4 * width, 8 * width, 2),
+            (8 * width, 8 * width, 1),
+        )
+    ]  # fmt: skip
+    model = nn.Sequential(
+        nn.Conv2d(3, width, 7, 2, padding=3, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, padding=1),
+        *stages,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8 * width, 10),
+    ).eval()
+    example = (torch.randn(1, 3, 32, 32), torch.randint(0, 10, (1,)))
+    return model, example, cross_entropy
+
+
+class Masked(nn.Module):
+    """A decoder for padded sequences: attention twice, with masks made in two ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(20, 16), nn.Embedding(6, 16)
+        self.first, self.second = nn.Linear(16, 48), nn.Linear(16, 48)
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 3)
+
+    def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        at = torch.arange(tokens.shape[1])
+        x = self.tokens(tokens) + self.places(at)
+        # What is padded from the start on sees nothing at all: a row of minus infinities.
+        sees = torch.ones(len(at), len(at), dtype=torch.bool).tril() & (mask[:, None, None] != 0)
+        q, k, v = _heads(self.first(x))
+        x = x + scaled_dot_product_attention(q, k, v, sees).transpose(1, 2).flatten(2)
+        q, k, v = _heads(self.second(self.norm(x)))
+        scores = q @ k.transpose(-1, -2) / 8**0.5
+        lowest = torch.finfo(torch.float32).min
+        scores = scores.masked_fill(mask[:, None, None] == 0, lowest)
+        scores = torch.where(at <= at[:, None], scores, lowest)
+        x = x + (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        kept = mask.unsqueeze(-1)
+        return cross_entropy(self.head((x * kept).sum(1) / kept.sum(1).clamp(min=1)), labels)
+
+
+def _heads(made: Tensor) -> list[Tensor]:
+    return [part.view(*part.shape[:2], 2, 8).transpose(1, 2) for part in made.chunk(3, -1)]
+
+
+def masked() -> Any:
+    torch.manual_seed(0)
+    example = (torch.randint(20, (2, 6)), torch.randint(2, (2, 6)), torch.randint(3, (2,)))
+    return Masked(), example, None
+
+
+class Rules(nn.Module):
+    """Many masks and whole numbers, each with a weight whose gradient shows what it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.linspace(-1, 1, 48))
+
+    def forward(self, whole: Tensor, flags: Tensor, x: Tensor) -> Tensor:
+        at, steps = torch.arange(6), torch.arange(-3, 9, 2)
+        longer, square = whole * 3 - at, x[:, :, None] * x[:, None]
+        rows, columns = torch.arange(2)[:, None], -1 - at
+        found = [
+            longer == 1, longer != steps, longer < 0, longer <= at[:2, None], longer > steps,
+            longer >= -2, x > 0.3, x < x.mean(), x <= longer.float(), x == x, flags == 0,
+            flags != (x > 0), ~flags, flags & (x > 0), flags | (longer > 2), flags ^ (whole == 1),
+            whole.logical_not(), x.logical_not(), longer.bool(), x.bool(), (4 * x).long(),
+            1 - whole, whole.cumsum(1), flags.cumsum(0), longer + whole, longer - flags.long(),
+            longer * whole, longer.T.reshape(2, 6), whole.sum(1, keepdim=True) * steps,
+            flags.sum() - steps, flags.any(1, keepdim=True), flags.all(), whole[rows, columns],
+            x[rows, columns], flags[rows, columns].clone(), longer[0][whole], square.tril(-1)[:, 2],
+            square.triu(1).transpose(1, 2)[:, 1], flags.expand(3, 2, 6).tril()[1],
+            torch.where(flags, longer, steps), torch.where(x > 0, flags, whole == 1),
+            torch.where(flags, x, 0.5), x.masked_fill(flags, -2), longer.masked_fill(flags, 7),
+            pad(whole[:, 1:-1], (2, 0), value=-3), torch.cat([longer[:, :2], whole[:, 2:]], 1),
+            flags * x + whole - x / longer.sum().clamp(min=1), -longer.T.T + torch.full_like(x, 2),
+        ]  # fmt: skip
+        return (torch.stack([(x * each).mean() for each in found]) * self.weights).sum()
+
+
+def rules() -> Any:
+    torch.manual_seed(0)
+    return Rules(), (torch.randint(2, (2, 6)), torch.rand(2, 6) < 0.5, torch.randn(2, 6)), None
+
+
+def pixels() -> Any:
+    """A class for each pixel."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 1))
+    return model, (torch.randn(2, 2, 7, 5), torch.randint(0, 4, (2, 7, 5))), cross_entropy
+
+
+def _hub() -> Any:
+    """Hugging Face's models, which take seconds to import: only where they are wanted."""
+    return import_module("transformers")
+
+
+def gpt2(layers: int = 1) -> Any:
+    """Hugging Face's decoder in small, for padded sequences."""
+    hub = _hub()
+    torch.manual_seed(0)
+    config = hub.GPT2Config(
+        n_embd=16, n_head=2, n_layer=layers, vocab_size=20, n_positions=8, bos_token_id=19,
+        eos_token_id=19, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
+    )  # fmt: skip
+    model = hub.GPT2LMHeadModel(config).train()
+    model.loss_type = "ForCausalLM"
+    tokens = torch.randint(1, 20, (2, 6))
+    example = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens}
+    return model, example, None
+
+
+def bert() -> Any:
+    """Hugging Face's encoder in small, with dropout and a mask of attention."""
+    hub = _hub()
+    torch.manual_seed(0)
+    config = hub.BertConfig(
+        hidden_size=16, num_attention_heads=2, intermediate_size=32, num_hidden_layers=1,
+        num_labels=3, vocab_size=20, max_position_embeddings=8, hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1, problem_type="single_label_classification",
+    )  # fmt: skip
+    tokens = torch.randint(1, 20, (2, 6))
+    example = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens),
+               "labels": torch.randint(3, (2,))}  # fmt: skip
+    return hub.BertForSequenceClassification(config).train(), example, None

@@ -18,8 +18,8 @@ TOLERANCE = 3e-6
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    names = ("arithmetic", "conv", "conv_weight", "matmul", "norm", "pointwise", "pooling", "reduce",
-             "transformer")  # fmt: skip
+    names = ("arithmetic", "conv", "conv_weight", "matmul", "norm", "pointwise", "pooling",
+             "reduce", "transformer")  # fmt: skip
     files = [str(SOURCES / f"{name}.c") for name in names]
     subprocess.run(["cc", *FLAGS.split(), "-fPIC", "-shared", "-o", str(path), *files], check=True)
     return ctypes.CDLL(str(path))

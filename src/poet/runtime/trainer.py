@@ -202,12 +202,13 @@ class Trainer(State):
         if self._quiet:
             return
         outs, ins = (sum(isinstance(s, kind) for s in plan.schedule) for kind in (PageOut, PageIn))
-        budget = "no limit" if plan.budget.ram_bytes is None else bytes_text(plan.budget.ram_bytes)
+        limit = None if self.ram_bytes is None else plan.budget.ram_bytes
+        of = ", no limit" if limit is None else f" of {bytes_text(limit)}"
         streamed = sum(isinstance(s, Compute) and s.variant != PLAIN for s in plan.schedule)
         streams = f", {streamed} ops streamed" if streamed else ""
         gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
         print(
-            f"poet: {plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)} of {budget}; "
+            f"poet: {plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)}{of}; "
             f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}; "
             f"{amount_text(plan.seconds or 0.0, 's')} predicted{gap}",
             file=sys.stderr,

@@ -19,6 +19,19 @@ struct view {
     int32_t stride[DIMS];
 };
 
+/* Walks the first three dimensions; the body has the offsets of each row and its length. */
+#define FOR_ROWS(v)                                                                                \
+    for (int32_t i0 = 0; i0 < (v)->size[0]; i0++)                                                  \
+        for (int32_t i1 = 0; i1 < (v)->size[1]; i1++)                                              \
+            for (int32_t i2 = 0; i2 < (v)->size[2]; i2++)
+
+#define ROW(v) (i0 * (v)->stride[0] + i1 * (v)->stride[1] + i2 * (v)->stride[2])
+
+/* Constants with an address, for what takes tensors. */
+struct real { float value; };
+struct whole { int64_t value; };
+struct truth { uint8_t value; };
+
 /* ---- arithmetic.c ---- */
 float poet_exp(float x);
 float poet_log(float x);
@@ -95,6 +108,7 @@ void shift(float *out, const float *in, float term, int32_t count);
 void divide_by(float *out, const float *in, float divisor, int32_t count);
 void add(float *out, const float *a, const float *b, float b_factor, int32_t count);
 void multiply(float *out, const float *a, const float *b, int32_t count);
+void divide(float *out, const float *a, const float *b, int32_t count);
 void fill(float *out, float value, int32_t count);
 void fill_bytes(void *out, uint8_t value, int32_t count);
 void copy_bytes(void *out, const void *in, int32_t count);
@@ -105,6 +119,94 @@ void add_view(float *out, const float *a, const float *b, float b_factor,
               const struct view *out_view, const struct view *a_view, const struct view *b_view);
 void multiply_view(float *out, const float *a, const float *b, const struct view *out_view,
                    const struct view *a_view, const struct view *b_view);
+void divide_view(float *out, const float *a, const float *b, const struct view *out_view,
+                 const struct view *a_view, const struct view *b_view);
+
+/* ---- mask.c: whole numbers are int64_t, truths uint8_t, 0 or 1 ---- */
+
+/* Whether a to b is one of the `wanted`: say, LESS | EQUAL. */
+enum { LESS = 1, EQUAL = 2, GREATER = 4, UNORDERED = 8 };
+void compare_floats(uint8_t *out, const float *a, const float *b, int32_t wanted,
+                    const struct view *out_view, const struct view *a_view,
+                    const struct view *b_view);
+void compare_wholes(uint8_t *out, const int64_t *a, const int64_t *b, int32_t wanted,
+                    const struct view *out_view, const struct view *a_view,
+                    const struct view *b_view);
+void compare_truths(uint8_t *out, const uint8_t *a, const uint8_t *b, int32_t wanted,
+                    const struct view *out_view, const struct view *a_view,
+                    const struct view *b_view);
+/* The truth of two by a table: its bit 2a + b. NOT is that of the first. */
+enum { NOT = 3, XOR = 6, AND = 8, OR = 14 };
+void join_truths(uint8_t *out, const uint8_t *a, const uint8_t *b, int32_t table,
+                 const struct view *out_view, const struct view *a_view, const struct view *b_view);
+void choose_floats(float *out, const uint8_t *condition, const float *a, const float *b,
+                   const struct view *out_view, const struct view *condition_view,
+                   const struct view *a_view, const struct view *b_view);
+void choose_wholes(int64_t *out, const uint8_t *condition, const int64_t *a, const int64_t *b,
+                   const struct view *out_view, const struct view *condition_view,
+                   const struct view *a_view, const struct view *b_view);
+void choose_truths(uint8_t *out, const uint8_t *condition, const uint8_t *a, const uint8_t *b,
+                   const struct view *out_view, const struct view *condition_view,
+                   const struct view *a_view, const struct view *b_view);
+void copy_wholes(int64_t *out, const int64_t *in, const struct view *out_view,
+                 const struct view *in_view);
+void copy_truths(uint8_t *out, const uint8_t *in, const struct view *out_view,
+                 const struct view *in_view);
+void floats_of_truths(float *out, const uint8_t *in, const struct view *out_view,
+                      const struct view *in_view);
+void floats_of_wholes(float *out, const int64_t *in, const struct view *out_view,
+                      const struct view *in_view);
+void wholes_of_truths(int64_t *out, const uint8_t *in, const struct view *out_view,
+                      const struct view *in_view);
+void wholes_of_floats(int64_t *out, const float *in, const struct view *out_view,
+                      const struct view *in_view);
+void add_wholes(int64_t *out, const int64_t *a, const int64_t *b, int64_t b_factor,
+                const struct view *out_view, const struct view *a_view, const struct view *b_view);
+void multiply_wholes(int64_t *out, const int64_t *a, const int64_t *b, const struct view *out_view,
+                     const struct view *a_view, const struct view *b_view);
+void clamp_wholes(int64_t *out, const int64_t *in, int64_t low, int64_t high,
+                  const struct view *out_view, const struct view *in_view);
+void count_up(int64_t *out, int64_t first, int64_t step, int32_t count);
+/* Running sums, in place, along the middle one of three dimensions. */
+void sum_along(int64_t *out, int32_t outer, int32_t count, int32_t inner);
+void sum_wholes(int64_t *out, const int64_t *in, const struct view *outer,
+                const struct view *inner);
+void sum_truths(int64_t *out, const uint8_t *in, const struct view *outer,
+                const struct view *inner);
+/* Whether any is true (wanted: 1), or all are (wanted: 0, for one that is not decides). */
+void find_truths(uint8_t *out, const uint8_t *in, uint8_t wanted, const struct view *outer,
+                 const struct view *inner);
+/* Keeps what is left of the edge, which is at column `edge` in the first row and one further in
+ * each of the next; or, if not `is_lower`, what is right of it. */
+void triangle(void *out, const void *in, int32_t matrices, int32_t rows, int32_t columns,
+              int32_t item_bytes, int32_t edge, int32_t is_lower);
+/* Rows of in[a_extent][b_extent] that pairs of indices name, one after another; or such rows, each
+ * added to its place. */
+struct rows {
+    int32_t a_extent, b_extent, row_bytes;
+};
+void pick_rows(void *out, const void *in, const int64_t *a, const int64_t *b,
+               const struct rows *shape, const struct view *a_view, const struct view *b_view);
+void add_rows(float *out, const float *in, const int64_t *a, const int64_t *b,
+              const struct rows *shape, const struct view *a_view, const struct view *b_view);
+
+/* ---- attention.c ---- */
+
+/* Views are [batch][head][query or key][width], the mask's [batch][head][query][key]; rows of
+ * results have no gaps. `sums` are the logarithms of the sums of the scores' exponentials. What is
+ * masked everywhere gives zeros. */
+struct attention {
+    float scale;
+    int32_t is_causal;
+    struct view query, key, value, mask, out, sums;
+    struct view gradient, query_gradient, key_gradient, value_gradient;
+};
+void attention(float *out, float *sums, const float *query, const float *key, const float *value,
+               const float *mask, const struct attention *shape);
+void attention_gradient(float *query_gradient, float *key_gradient, float *value_gradient,
+                        const float *gradient, const float *query, const float *key,
+                        const float *value, const float *out, const float *sums, const float *mask,
+                        const struct attention *shape);
 
 /* ---- reduce.c ---- */
 
@@ -131,16 +233,16 @@ void average_pool_gradient(float *in_gradient, const float *gradient, const stru
 void adaptive_pool(float *out, const float *in, const struct pool *shape);
 void adaptive_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape);
 
-/* ---- loss.c ---- */
-void log_softmax(float *out, const float *in, int32_t rows, int32_t columns);
+/* ---- loss.c: scores are [row][class][pixel], targets [row][pixel]; area: pixels, or 1 ---- */
+void log_softmax(float *out, const float *in, int32_t rows, int32_t classes, int32_t area);
 void log_softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
-                          int32_t columns);
-/* Mean (or sum) of the negative log-likelihoods of rows whose target is not `ignored`. */
+                          int32_t classes, int32_t area);
+/* Mean (or sum) of the negative log-likelihoods where the target is not `ignored`. */
 void nll_loss(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
-              int32_t columns, int64_t ignored, int32_t is_mean);
+              int32_t classes, int32_t area, int64_t ignored, int32_t is_mean);
 void nll_loss_gradient(float *out, const float *gradient, const int64_t *target,
-                       const float *counted, int32_t rows, int32_t columns, int64_t ignored,
-                       int32_t is_mean);
+                       const float *counted, int32_t rows, int32_t classes, int32_t area,
+                       int64_t ignored, int32_t is_mean);
 
 /* ---- transformer.c ---- */
 void layer_norm(float *out, float *mean, float *inverse, const float *in, const float *weight,

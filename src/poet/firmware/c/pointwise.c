@@ -81,6 +81,12 @@ void multiply(float *out, const float *a, const float *b, int32_t count)
         out[i] = a[i] * b[i];
 }
 
+void divide(float *out, const float *a, const float *b, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        out[i] = a[i] / b[i];
+}
+
 void fill(float *out, float value, int32_t count)
 {
     for (int32_t i = 0; i < count; i++)
@@ -107,14 +113,6 @@ void add_whole(int64_t *out, const int64_t *in, int64_t term, int32_t count)
     for (int32_t i = 0; i < count; i++)
         out[i] = in[i] + term;
 }
-
-/* Walks the first three dimensions; the body has the offsets of each row and its length. */
-#define FOR_ROWS(v)                                                                                \
-    for (int32_t i0 = 0; i0 < (v)->size[0]; i0++)                                                  \
-        for (int32_t i1 = 0; i1 < (v)->size[1]; i1++)                                              \
-            for (int32_t i2 = 0; i2 < (v)->size[2]; i2++)
-
-#define ROW(v) (i0 * (v)->stride[0] + i1 * (v)->stride[1] + i2 * (v)->stride[2])
 
 void copy_view(float *out, const float *in, const struct view *out_view, const struct view *in_view)
 {
@@ -149,5 +147,17 @@ void multiply_view(float *out, const float *a, const float *b, const struct view
         const float *x = a + ROW(a_view), *y = b + ROW(b_view);
         for (int32_t i = 0; i < out_view->size[3]; i++)
             to[i * out_view->stride[3]] = x[i * a_view->stride[3]] * y[i * b_view->stride[3]];
+    }
+}
+
+void divide_view(float *out, const float *a, const float *b, const struct view *out_view,
+                 const struct view *a_view, const struct view *b_view)
+{
+    FOR_ROWS(out_view)
+    {
+        float *to = out + ROW(out_view);
+        const float *x = a + ROW(a_view), *y = b + ROW(b_view);
+        for (int32_t i = 0; i < out_view->size[3]; i++)
+            to[i * out_view->stride[3]] = x[i * a_view->stride[3]] / y[i * b_view->stride[3]];
     }
 }

@@ -73,15 +73,12 @@ void softmax(float *out, const float *in, int32_t rows, int32_t columns)
         for (int32_t j = 1; j < columns; j++)
             if (in[j] > most)
                 most = in[j];
-        if (most - most != 0.0f) {
-            fill(out, 0.0f, columns);
-            continue;
-        }
+        float beside = most == -1.0f / 0.0f ? 0.0f : most;
         for (int32_t j = 0; j < columns; j++)
-            out[j] = poet_exp(in[j] - most);
+            out[j] = poet_exp(in[j] - beside);
         float total = sum_row(out, columns);
         for (int32_t j = 0; j < columns; j++)
-            out[j] = out[j] / total;
+            out[j] = total == 0.0f ? 0.0f : out[j] / total;
     }
 }
 

@@ -4,7 +4,15 @@ Each entry takes a `Site`, one call in one place, and gives C statements. A kind
 or with arguments that its kernel does not cover, is an error that names it and where it comes from.
 """
 
-from poet.firmware.kernels import elements, norms, products, reductions, transformers, updates
+from poet.firmware.kernels import (
+    elements,
+    masks,
+    norms,
+    products,
+    reductions,
+    transformers,
+    updates,
+)
 from poet.firmware.kernels.site import Site, Table
 
 TABLE: Table = {
@@ -12,6 +20,7 @@ TABLE: Table = {
     **norms.KERNELS,
     **elements.KERNELS,
     **reductions.KERNELS,
+    **masks.KERNELS,
     **transformers.KERNELS,
     **updates.KERNELS,
 }

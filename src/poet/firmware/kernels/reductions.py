@@ -1,17 +1,19 @@
 """Sums, pools and losses."""
 
 from collections.abc import Callable
+from math import prod
 
+from poet.firmware.kernels.masks import plural
 from poet.firmware.kernels.site import (
     Fields,
     Site,
     Table,
     c_float,
     dense,
+    kept_and_summed,
     operand,
     pair,
     result,
-    rows_of,
 )
 from poet.operands import Operand
 
@@ -19,18 +21,13 @@ from poet.operands import Operand
 def _sum(is_mean: bool) -> Callable[[Site], list[str]]:
     def make(site: Site) -> list[str]:
         out, source = result(site), operand(site, "self")
-        rank = len(source.shape)
-        dims = site.arguments.get("dim")
-        over = {d % rank for d in (dims or range(rank))} if rank else set()
-        kept = [d for d in range(rank) if d not in over]
-        parts = []
-        for wanted in (kept, sorted(over)):
-            shape = tuple(source.shape[d] for d in wanted)
-            strides = tuple(source.strides[d] for d in wanted)
-            parts.append(site.view(Operand(source.storage, 0, shape, strides, source.dtype)))
-        count = source.count // max(1, out.count)
-        divisor = c_float(count if is_mean else 1)
-        return [f"sum_view({site.at(out)}, {site.at(source)}, {parts[0]}, {parts[1]}, {divisor});"]
+        kept, summed = kept_and_summed(site, source)
+        operands = f"{site.at(out)}, {site.at(source)}"
+        if out.dtype == "int64" and source.dtype in ("int64", "bool"):
+            return [f"sum_{plural(site, source.dtype)}({operands}, {kept}, {summed});"]
+        plural(site, out.dtype, source.dtype, "float32")
+        divisor = c_float(source.count // max(1, out.count) if is_mean else 1)
+        return [f"sum_view({operands}, {kept}, {summed}, {divisor});"]
 
     return make
 
@@ -85,23 +82,29 @@ def _average_gradient(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
 
 def _log_softmax(site: Site) -> list[str]:
     out, source = result(site), dense(site, "self")
-    rows, columns = rows_of(site, source, site.arguments["dim"])
-    return [f"log_softmax({site.at(out)}, {site.at(source)}, {rows}, {columns});"]
+    return [f"log_softmax({site.at(out)}, {site.at(source)}, {_classes(site, source)});"]
 
 
 def _log_softmax_gradient(site: Site) -> list[str]:
     out, gradient, known = result(site), dense(site, "grad_output"), dense(site, "output")
-    rows, columns = rows_of(site, known, site.arguments["dim"])
     operands = ", ".join(map(site.at, (out, gradient, known)))
-    return [f"log_softmax_gradient({operands}, {rows}, {columns});"]
+    return [f"log_softmax_gradient({operands}, {_classes(site, known)});"]
+
+
+def _classes(site: Site, scores: Operand) -> str:
+    """Rows, classes along the dimension of a softmax, and what comes after it."""
+    dim = site.arguments["dim"] % len(scores.shape)
+    shape = scores.shape
+    return f"{prod(shape[:dim])}, {shape[dim]}, {prod(shape[dim + 1 :])}"
 
 
 def _loss_rule(site: Site, scores: Operand) -> str:
     reduction = site.arguments.get("reduction", 1)
-    if reduction == 0 or site.arguments.get("weight") is not None or len(scores.shape) != 2:
+    if reduction == 0 or site.arguments.get("weight") is not None or len(scores.shape) < 2:
         raise site.refuse("only a mean or a sum over rows without weights is covered")
     ignored = site.arguments.get("ignore_index", -100)
-    return f"{scores.shape[0]}, {scores.shape[1]}, {ignored}, {int(reduction == 1)}"
+    rows, classes, *area = scores.shape
+    return f"{rows}, {classes}, {prod(area)}, {ignored}, {int(reduction == 1)}"
 
 
 def _nll_loss(site: Site) -> list[str]:
@@ -130,4 +133,6 @@ KERNELS: Table = {
     "aten._log_softmax_backward_data": _log_softmax_gradient,
     "aten.nll_loss_forward": _nll_loss,
     "aten.nll_loss_backward": _nll_loss_gradient,
+    "aten.nll_loss2d_forward": _nll_loss,
+    "aten.nll_loss2d_backward": _nll_loss_gradient,
 }

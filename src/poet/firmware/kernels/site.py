@@ -92,6 +92,20 @@ def rows_of(site: Site, operand: Operand, dim: int) -> tuple[int, int]:
     return operand.count // operand.shape[-1], operand.shape[-1]
 
 
+def kept_and_summed(site: Site, source: Operand) -> tuple[str, str]:
+    """Views of the dimensions that a sum keeps, and of those it goes over."""
+    rank, dims = len(source.shape), site.arguments.get("dim")
+    dims = [dims] if isinstance(dims, int) else dims or range(rank)
+    over = {d % rank for d in dims} if rank else set()
+    kept = [d for d in range(rank) if d not in over]
+    parts = []
+    for wanted in (kept, sorted(over)):
+        shape = tuple(source.shape[d] for d in wanted)
+        strides = tuple(source.strides[d] for d in wanted)
+        parts.append(site.view(Operand(source.storage, 0, shape, strides, source.dtype)))
+    return parts[0], parts[1]
+
+
 def product_shape(
     site: Site,
     left: Operand,

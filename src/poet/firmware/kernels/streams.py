@@ -122,31 +122,36 @@ def _product(site: Site, loop: Loop) -> tuple[list[str], Body]:
     left = operand(site, "mat1" if site.kind == "aten.addmm" else "self")
     right, out = operand(site, "mat2"), result(site)
     bias = dense(site, "self") if site.kind == "aten.addmm" else None
-    if not out.is_dense:
-        raise site.refuse("its result is not row-major")
+    if not out.is_dense or any(site.arguments.get(n, 1) != 1 for n in ("alpha", "beta")):
+        raise site.refuse("its result is not row-major, or it is scaled")
 
-    def forward(row: str, rows: int) -> list[str]:
+    def columns(row: str, rows: int) -> list[str]:
         some = msgspec.structs.replace(right, shape=(right.shape[0], rows))
         shape = product_shape(site, left, some, out_row=out.shape[1])
         shifted = "NULL" if bias is None else _plus(site.at(bias), row, 1)
         to = _plus(site.at(out), row, 1)
         return [f"matmul({to}, {site.at(left)}, {site.at(right)}, {shifted}, {shape});"]
 
-    def input_gradient(row: str, rows: int) -> list[str]:
+    def some_of_the_sum(row: str, rows: int) -> list[str]:
         some = msgspec.structs.replace(left, shape=(left.shape[0], rows))
         shape = product_shape(site, some, right, block=sum_block(site, right))
         a = _plus(site.at(left), row, left.strides[1])
         return [f"matmul_more({site.at(out)}, {a}, {site.at(right)}, {shape});"]
 
-    def parameter_gradient(row: str, rows: int) -> list[str]:
+    def gradient(row: str, rows: int) -> list[str]:
         some = msgspec.structs.replace(left, shape=(rows, left.shape[1]))
         shape = product_shape(site, some, right)
         a = _plus(site.at(left), row, left.strides[0])
         return [f"matmul({site.at(out)}, {a}, {site.at(right)}, NULL, {shape});"]
 
-    if loop.part == "input gradient":
-        return [f"fill({site.at(out)}, 0.0f, {out.count});"], input_gradient
-    return [], forward if loop.part == "forward" else parameter_gradient
+    if loop.part == "sum":
+        first = f"fill({site.at(out)}, 0.0f, {out.count});"
+        if bias is not None:
+            rows = bias.expanded(out.shape)
+            views = f"{site.view(out)}, {site.view(rows)}"
+            first = f"copy_view({site.at(out)}, {site.at(bias)}, {views});"
+        return [first], some_of_the_sum
+    return [], columns if loop.part == "columns" else gradient
 
 
 def _embedding_gradient(site: Site, loop: Loop) -> tuple[list[str], Body]:
