@@ -58,11 +58,13 @@ RESNET = Case(
 BERTS = (
     Case(
         key="bert-tiny-an547", title="BERT-tiny, 64 tokens", model="bert-tiny?seq=64",
-        board="mps3-an547", ram="504000", lr=0.01, samples=8, steps=24,
+        board="mps3-an547", ram="504000", lr=0.002, samples=8, steps=24,
+        prepared=("bert-tiny?seq=64&batch=16", "--steps", "20"),
     ),
     Case(
         key="bert-tiny-nrf52840", title="BERT-tiny, 32 tokens", model="bert-tiny?seq=32",
-        board="nrf52840", lr=0.01, samples=8, steps=24,
+        board="nrf52840", lr=0.002, samples=8, steps=24,
+        prepared=("bert-tiny?seq=32&batch=16", "--steps", "20"),
     ),
 )  # fmt: skip
 

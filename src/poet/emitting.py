@@ -33,7 +33,7 @@ from poet.solving import solve
 
 _TRIES = 6
 _PLANNING_SECONDS = 120.0
-_PLANNING_WORK = 6
+_PLANNING_WORK = 2
 
 
 def emit(
@@ -71,9 +71,11 @@ def emit(
         raise PoetError(f"{folder} is not empty (--force writes over it)")
     limit = arena_limit(plan, board)
     plan, found = _fitting(plan, limit)
-    values = (
-        first_values(graph, seed) if weights is None else weights_from(graph, Path(weights), seed)
-    )
+    known = _known_values(graph, seed)
+    if weights is None:
+        values = first_values(graph, seed, known)
+    else:
+        values = weights_from(graph, Path(weights), seed, known)
     if data is not None and str(data) == "real":
         records = _real_samples(graph, samples)
     elif data is not None:
@@ -93,6 +95,27 @@ def emit(
     if find_spec("torch") is not None:
         _write_reference(folder / REFERENCE, graph, values, records, steps, learning_rate, seed)
     return made
+
+
+def _known_values(graph: Graph, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """What a new network of the zoo holds. Code that a plan names is not run."""
+    from poet.zoo import parse
+
+    try:
+        spec = parse(graph.name)
+    except PoetError:
+        return {}
+    if find_spec("torch") is None:
+        return {}
+    from poet.capturing import made_by_name
+
+    model = made_by_name(spec.text, seed)[0]
+    shapes = {t.name: tuple(t.shape or ()) for t in graph.tensors}
+    return {
+        name: tensor.detach().numpy()
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        if shapes.get(name) == tuple(tensor.shape)
+    }
 
 
 def _real_samples(graph: Graph, count: int) -> list[Arrays]:

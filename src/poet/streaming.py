@@ -260,7 +260,7 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
     ]
     named = None
     if family == "aten.embedding_dense_backward":
-        if work.arguments.get("scale_grad_by_freq"):
+        if work.arguments.get("scale_grad_by_freq") or not work.arguments["indices"].is_dense:
             return None
         if not state and not update.arguments.get("weight_decay"):
             named = work.arguments["indices"].count

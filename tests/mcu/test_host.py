@@ -159,7 +159,7 @@ def test_own_data(planned: Planner, emitted: Emitter, tmp_path: Path) -> None:
     images = np.random.default_rng(5).standard_normal((3, 1, 1, 16, 16)).astype("float32")
     labels = np.array([[1], [2], [3]])
     write_safetensors({"input 0": images, "input 1": labels}, tmp_path / "d.safetensors")
-    folder = emitted(plan, data=tmp_path / "d.safetensors")
+    folder = emitted(plan, data=tmp_path / "d.safetensors", learning_rate=0.01)
     losses = [step.loss for step in emulate(folder, steps=30).steps]
     assert sum(losses[-3:]) < 0.5 * sum(losses[:3])
     write_safetensors({"input 0": images}, tmp_path / "e.safetensors")

@@ -3,6 +3,7 @@
 import ctypes
 import random
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from torch import Tensor
 from poet.errors import PoetError
 from poet.firmware.card import read_tensors
 from poet.firmware.comparing import compare_card
+from poet.firmware.contents import write_safetensors
 from poet.firmware.emulation import build, emulate
 from poet.firmware.folder import FLAGS, SOURCES, read_folder
 from poet.firmware.kernels import statements
 from poet.operands import Operand
 
+from . import nets
 from .conftest import NETS, Emitter, Planner
 from .test_kernels import at, same, struct
 
@@ -261,9 +264,19 @@ def test_attention_fits_the_smallest_stack(planned: Planner, emitted: Emitter) -
 
 
 @pytest.mark.parametrize("net", ["rules", "bert", "pixels"])
-def test_networks_that_need_masks(net: str, planned: Planner, emitted: Emitter) -> None:
+def test_networks_that_need_masks(
+    net: str, planned: Planner, emitted: Emitter, tmp_path: Path
+) -> None:
     plan = planned(f"{NETS}:{net}", "64 MB", "sgd", params="resident", method="keep-all")
-    folder = emitted(plan)
+    how: dict[str, Path] = {}
+    if any(tensor.role == "buffer" for tensor in plan.graph.tensors):
+        with pytest.raises(PoetError, match=r"the buffer .* is not known: give --weights"):
+            emitted(plan)
+        model = nets.bert()[0]
+        how["weights"] = tmp_path / "weights.safetensors"
+        named = (*model.named_parameters(), *model.named_buffers())
+        write_safetensors({n: t.detach().numpy() for n, t in named}, how["weights"])
+    folder = emitted(plan, **how)
     if net == "rules":
         made, _ = read_folder(folder)
         build(folder, made, "EXTRA=-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")

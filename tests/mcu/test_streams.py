@@ -132,19 +132,14 @@ THIN = f"{NETS}:thin_resnet18"
 @pytest.mark.parametrize(
     ("model", "ram", "targets"),
     [
-        (THIN, "96 KB", ("netduinoplus2", "nrf52840")),
-        ("bert-tiny?seq=16", "230 KB", ("mps3-an547", "nrf52840")),
+        (THIN, "104 KB", ("netduinoplus2", "nrf52840")),
+        ("bert-tiny?seq=16", "240 KB", ("mps3-an547", "nrf52840")),
     ],
 )
 def test_networks_larger_than_ram_train_on_boards(
     model: str, ram: str, targets: tuple[str, ...], emitted: Emitter, streamed: Planner
 ) -> None:
     plan = streamed(model, ram, "sgd")
-    assert plan.budget.ram_bytes is not None
-    room = int(1.04 * plan.budget.ram_bytes)  # for gaps, so that nothing is planned again
-    plan = msgspec.structs.replace(
-        plan, budget=msgspec.structs.replace(plan.budget, ram_bytes=room)
-    )
     parameters = sum(t.nbytes for t in plan.graph.tensors if t.role == "parameter") // 2
     host = emitted(plan, steps=3)
     assert emulate(host).differences == ()

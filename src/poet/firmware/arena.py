@@ -23,6 +23,10 @@ from poet.native import COMPILERS, built
 
 TRIES = 120_000
 """Orders that are tried at most. Counted, not timed: the same plan gives the same addresses."""
+_PAIRS = 20_000
+"""So many pairs of blocks that meet are tried so often; where there are more, it is less."""
+_GOOD = 0.02
+"""How far above the least an arena may be that is within its limit, and is not searched further."""
 _ENOUGH = 12_000
 """Orders that are tried where the arena is small enough already."""
 _WARMTH = 0.02
@@ -62,6 +66,8 @@ def place(blocks: Sequence[Block], limit: int, tries: int = TRIES, seed: int = 0
     search.restype = ctypes.c_int64
     rivals = _rivals(blocks)
     count, least = len(blocks), least_bytes(blocks)
+    tries = min(tries, tries * _PAIRS // max(1, sum(map(len, rivals)) // 2))
+    good = min(limit, int((1 + _GOOD) * least))
     sizes = _array([block.padded for block in blocks])
     alignments = _array([block.alignment for block in blocks])
     starts = _array([0, *np.cumsum([len(each) for each in rivals])], np.int32)
@@ -73,15 +79,15 @@ def place(blocks: Sequence[Block], limit: int, tries: int = TRIES, seed: int = 0
         offsets = _array([0] * count)
         top = search(
             ctypes.c_int32(count), _pointer(sizes), _pointer(alignments), _pointer(starts),
-            _pointer(flat), ctypes.c_int64(least), ctypes.c_int64(limit), _pointer(order),
-            _pointer(offsets), ctypes.c_int64(tries // len(_KEYS)),
+            _pointer(flat), ctypes.c_int64(least), ctypes.c_int64(limit), ctypes.c_int64(good),
+            _pointer(order), _pointer(offsets), ctypes.c_int64(tries // len(_KEYS)),
             ctypes.c_int64(_ENOUGH // len(_KEYS)), ctypes.c_double(_WARMTH), ctypes.c_uint64(seed),
         )  # fmt: skip
         if top < 0:
             raise PoetError("there is not enough memory to place the arena")
         if best is None or top < best.arena_bytes:
             best = Placement(tuple(map(int, offsets)), top)
-        if best.arena_bytes - least <= (least // 200 if best.arena_bytes <= limit else 0):
+        if best.arena_bytes == least or best.arena_bytes <= good:
             break
     assert best is not None
     return best

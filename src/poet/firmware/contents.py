@@ -40,12 +40,16 @@ def inputs_of(graph: Graph) -> tuple[int, ...]:
     return tuple(i for i in graph.given if graph.tensors[i].role == "input" and i not in special)
 
 
-def first_values(graph: Graph, seed: int) -> Arrays:
+def first_values(
+    graph: Graph, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
+) -> Arrays:
     """Parameters, buffers and optimizer state as a new network has them.
 
-    Weights are uniform within 1 / sqrt(inputs of a unit), as PyTorch's layers begin; norms begin
-    with weight 1 and bias 0, their statistics with mean 0 and variance 1.
+    `known` are those of the network itself, by name. Without, weights are uniform within 1 / sqrt
+    (inputs of a unit), as PyTorch's layers begin; norms begin with weight 1 and bias 0, their
+    statistics with mean 0 and variance 1. What other buffers hold cannot be guessed.
     """
+    known = known or {}
     chance = np.random.default_rng(seed)
     made: Arrays = {}
     for i in graph.given:
@@ -53,9 +57,16 @@ def first_values(graph: Graph, seed: int) -> Arrays:
         if tensor.role not in LASTING:
             continue
         shape, dtype, name = tensor.shape or (), tensor.dtype or "float32", tensor.name
-        if tensor.role == "optimizer_state":
+        if name in known and tensor.role != "optimizer_state":
+            made[i] = known[name].astype(dtype)
+        elif tensor.role == "optimizer_state":
             made[i] = np.full(shape, -0.0, dtype)  # -0.0 + g is g, bit for bit
         elif tensor.role == "buffer" or dtype != "float32":
+            if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+                raise PoetError(
+                    f"what the buffer {name} holds is not known: give --weights with a file that "
+                    "has it"
+                )
             made[i] = np.full(shape, 1 if name.endswith("running_var") else 0, dtype)
         elif len(shape) > 1:
             bound = 1 / sqrt(max(1, prod(shape[1:])))
@@ -65,12 +76,21 @@ def first_values(graph: Graph, seed: int) -> Arrays:
     return made
 
 
-def weights_from(graph: Graph, path: Path, seed: int) -> Arrays:
-    """A safetensors file's parameters and buffers; optimizer state begins anew."""
-    given, made = read_safetensors(path), first_values(graph, seed)
+def weights_from(
+    graph: Graph, path: Path, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
+) -> Arrays:
+    """A safetensors file's parameters and buffers; optimizer state begins anew.
+
+    Buffers that are constants of the network are often not in such a file: those are `known`.
+    """
+    given = read_safetensors(path)
+    made = first_values(graph, seed, {**(known or {}), **given})
     for i in made:
         tensor = graph.tensors[i]
-        if tensor.role == "optimizer_state" and tensor.name not in given:
+        if tensor.name not in given and (
+            tensor.role == "optimizer_state"
+            or (tensor.role == "buffer" and tensor.name in (known or {}))
+        ):
             continue
         if tensor.name not in given:
             raise PoetError(f"{path} has no {tensor.name}, which the network needs")

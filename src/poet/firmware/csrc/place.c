@@ -92,11 +92,11 @@ static int64_t pile(struct search *s, const int32_t *order, int same, double all
     return excess;
 }
 
-/* Up to `tries` orders; where the arena is within `limit`, no more after `enough` of them, or once it
- * is within half a percent of the least. Offsets go to `best`. The size of the arena, or -1 without memory. */
+/* Up to `tries` orders; where the arena is within `limit`, no more after `enough` of them, and none
+ * once it is `good`. Offsets go to `best`. The size of the arena, or -1 without memory. */
 int64_t poet_place(int32_t count, const int64_t *sizes, const int64_t *alignments,
                    const int32_t *starts, const int32_t *rivals, int64_t least, int64_t limit,
-                   int32_t *order, int64_t *best, int64_t tries, int64_t enough, double warmth,
+                   int64_t good, int32_t *order, int64_t *best, int64_t tries, int64_t enough, double warmth,
                    uint64_t seed)
 {
     struct search s = {.count = count, .sizes = sizes, .alignments = alignments, .starts = starts,
@@ -124,7 +124,7 @@ int64_t poet_place(int32_t count, const int64_t *sizes, const int64_t *alignment
     memcpy(best, s.trial, (size_t)count * sizeof *best);
     memcpy(tall, s.above, (size_t)tall_count * sizeof *tall);
     for (int64_t i = 0; i < tries && arena > least; i++) {
-        if (arena <= limit && (i >= enough || arena - least <= least / 200))
+        if (arena <= good || (arena <= limit && i >= enough))
             break;
         int at;
         if (tall_count > 0 && share(&state) < 0.7) {

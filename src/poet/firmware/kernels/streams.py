@@ -168,9 +168,9 @@ def _embedding_gradient(site: Site, loop: Loop) -> tuple[list[str], Body]:
 
 def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]:
     """Only the rows that indices name."""
-    indices = dense(site, "indices", "int64")
+    indices = operand(site, "indices")
     columns = loop.row_bytes // 4
-    place = f"(uint32_t)({site.at(indices)})[i] * {loop.row_bytes}u"
+    place = f"(uint32_t)({site.at(indices)})[{_index(indices)}] * {loop.row_bytes}u"
     head = f"for (int32_t i = 0; i < {indices.count}; i++)"
     if update is None:
         to = f"{site.at(result(site))} + i * {columns}"
@@ -190,6 +190,18 @@ def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]
         f"    stream_out({tile}, {where}, {loop.row_bytes});",
         "}",
     ]
+
+
+def _index(operand: Operand) -> str:
+    """Where element `i` of an operand lies, as C: a repeated one lies where the first does."""
+    if operand.is_dense:
+        return "i"
+    terms, inner = [], operand.count
+    for size, stride in zip(operand.shape, operand.strides, strict=True):
+        inner //= size
+        if size > 1 and stride != 0:
+            terms.append(f"i / {inner} % {size} * {stride}")
+    return " + ".join(terms) or "0"
 
 
 _PARTS: dict[str, Callable[[Site, Loop], tuple[list[str], Body]]] = {
