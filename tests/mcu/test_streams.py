@@ -61,6 +61,7 @@ def trained(plan: Plan, emitted: Emitter) -> tuple[Path, dict[int, np.ndarray]]:
         ("tests/mcu/nets.py:resnet8", "sgd"),
         (f"{NETS}:separable", "adam"),
         ("lenet?size=16&batch=3", MOMENTUM),
+        (f"{NETS}:gpt2", "sgd"),
         (WORDS, "sgd"),
         (WORDS, MOMENTUM),
         (WORDS, "adamw?weight_decay=0.1"),

@@ -50,6 +50,17 @@ def test_both_sides_of_the_roofline() -> None:
     assert priced(relu(), memory_bytes_per_second=400.0, op_overhead_seconds=0.5) == (2.5, 5.0)
 
 
+def test_classes_of_work_have_figures_of_their_own() -> None:
+    rates = {"memory_bytes_per_second": 400.0, "op_overhead_seconds": 0.5}
+    of_another = {
+        "class_bytes_per_second": {"tables": 1.0},
+        "class_overhead_seconds": {"pooling": 9.0},
+    }
+    assert priced(relu(), **rates, **of_another) == (2.5, 5.0)
+    assert priced(relu(), **rates, class_overhead_seconds={"elementwise": 0.25}) == (2.25, 4.5)
+    assert priced(relu(), **rates, class_bytes_per_second={"elementwise": 800.0}) == (1.5, 3.0)
+
+
 def test_a_view_starts_for_free() -> None:
     graph = op_of(neg(T0, V0, "aten.view"), neg(V0, T1), values=(view({"tensor": 0}, 4, 2),))
     assert priced(graph, op_overhead_seconds=1.0) == (1.008, 2.016)

@@ -92,7 +92,11 @@ def test_classes_of_work_have_rates_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("class_flops_per_second", {"products": 0.0}), ("compute_speed_beside", 1.5)],
+    [
+        ("class_flops_per_second", {"products": 0.0}),
+        ("class_overhead_seconds", {"products": -1.0}),
+        ("compute_speed_beside", 1.5),
+    ],
 )
 def test_absurd_figures_are_refused(field: str, value: object) -> None:
     board = find_device("laptop")
