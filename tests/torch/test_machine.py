@@ -3,6 +3,7 @@
 import time
 
 import torch
+from torch._subclasses import FakeTensorMode
 
 import poet
 from poet.graph import Graph, Op, Tensor
@@ -40,3 +41,12 @@ def test_bytes_that_wait_for_a_page_out_are_given_back_once() -> None:
     assert machine.live_bytes == 0
     machine.finish()
     store.close()
+
+
+def test_a_forgotten_store_goes_away_while_a_model_is_traced() -> None:
+    """Whenever the collector comes: nothing of torch may run then."""
+    store = poet.MemoryStore()
+    store.reserve({0: 4096})
+    with FakeTensorMode():
+        store.close()
+        poet.MemoryStore().close()

@@ -8,6 +8,7 @@ not get it, since a fork in the middle of direct I/O may otherwise lose bytes.
 
 import ctypes
 import mmap
+from functools import cached_property
 
 import torch
 
@@ -23,11 +24,17 @@ class HostMemory:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         whole = mmap.mmap(-1, nbytes + _HUGE_BYTES, flags=flags)
         whole.madvise(mmap.MADV_DONTFORK)
-        before = -torch.frombuffer(whole, dtype=torch.uint8).data_ptr() % _HUGE_BYTES
+        # Not by torch: the collector may empty a store while a model is being traced.
+        first = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+        before = -first % _HUGE_BYTES
         self.view = memoryview(whole)[before : before + nbytes]
-        self.bytes = torch.frombuffer(whole, dtype=torch.uint8)[before : before + nbytes]
-        self.address = self.bytes.data_ptr()
+        self.address = first + before
         _prefer_huge_pages(self.address, nbytes)
+
+    @cached_property
+    def bytes(self) -> torch.Tensor:
+        """The same memory for torch, to copy to and from a GPU."""
+        return torch.frombuffer(self.view, dtype=torch.uint8)
 
     def fill(self, at: int, storage: torch.UntypedStorage, start: int, count: int) -> None:
         """Copy `count` bytes, from `start` on, of a storage to this memory's place `at`."""
