@@ -24,7 +24,6 @@ from poet.firmware.emulation import build, emulate, image_ram
 from poet.firmware.folder import read_folder
 from poet.quantities import amount_text
 from poet.referee import check
-from poet.schedule import Plan
 
 HOME = Path("build/boards")
 PAGE = Path("docs/results-firmware.md")
@@ -145,7 +144,7 @@ def _run(case: Case) -> None:
         parameter_count=sum(t.nbytes // 4 for t in parameters),
         parameter_bytes=sum(t.nbytes for t in parameters),
         instructions_planned=len(plan.schedule),
-        gap=_gap(plan_file),
+        gap=plan.gap,
         outcome=outcome,
         host_equal=same,
         arena_bytes=made.arena_bytes,
@@ -161,10 +160,6 @@ def _run(case: Case) -> None:
     print(f"with an arena that ends past the board's RAM: {row.past}")
 
 
-def _gap(plan_file: Path) -> float | None:
-    return msgspec.json.decode(plan_file.read_bytes(), type=Plan).gap
-
-
 def _a_byte_less(folder: Path) -> str:
     """What the linker says of an image with a byte less than it takes."""
     made, _ = read_folder(folder)
@@ -177,7 +172,8 @@ def _a_byte_less(folder: Path) -> str:
         build(folder, made, "-B")
     except PoetError as error:
         lines = [line for line in str(error).splitlines() if "overflowed" in line]
-        return lines[0].split("ld: ")[-1].strip() if lines else str(error)[-200:]
+        said = lines[0].split("ld: ")[-1].strip() if lines else str(error)[-200:]
+        return said.replace("`", "'")
     finally:
         script.write_text(kept)
     return "it links, which it must not"
