@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import poet
+from poet.costs.classes import CLASSES
 from poet.costs.workspace import workspace_bytes
 from poet.device import PLAIN
 from poet.profiling.scratch import allocator_peak
@@ -59,7 +60,12 @@ def test_the_store_is_measured_by_size(profile: poet.Profile) -> None:
     assert all(timing.seconds > 0 for timing in (*store.page_ins, *store.page_outs))
     assert 0 < (device.compute_speed_beside or 0) <= 1
     assert 0 < (device.transfer_speed_beside or 0) <= 1
-    assert set(device.class_flops_per_second) >= {"products", "convolutions", "pooling"}
+    limited = set(device.class_flops_per_second) | set(device.class_bytes_per_second)
+    assert limited == set(CLASSES)
+    assert set(device.class_overhead_seconds) == set(CLASSES)
+    # A convolution has more to prepare than an addition.
+    starts = device.class_overhead_seconds
+    assert starts["convolution_gradients"] > starts["elementwise"]
 
 
 def test_profiling_leaves_no_trace(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ _BATCH = {"cpu": 8, "cuda": 512}
 _NARROW = 8
 _BY_BYTES = {"elementwise": 2**22, "reductions": 2**20, "tables": 2**20}
 """Classes that memory alone limits, and the bytes from which on it does."""
+_BY_EITHER = ("convolutions", "convolution_gradients")
+"""Classes that memory limits where there are fewer than `_INTENSE` FLOPs a byte."""
+_INTENSE = 8
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +69,7 @@ class _Probe(nn.Module):
         self.point = nn.Conv2d(b, b, 1, bias=False)
         self.depthwise = nn.Conv2d(b, b, 3, padding=1, groups=b, bias=False)
         self.norm = nn.BatchNorm2d(b)
+        self.heavy = nn.Conv2d(c, 4 * c, 3, padding=1, bias=False)
         self.embed = nn.Embedding(8192 // narrow, self.width)
         self.layer_norm = nn.LayerNorm(self.width)
         self.up = nn.Linear(self.width, 4 * self.width)
@@ -78,6 +82,7 @@ class _Probe(nn.Module):
         x = self.depthwise(self.point(x)) + x
         x = F.max_pool2d(x, 3, stride=2, padding=1)
         x = F.relu6(self.deep(x))
+        few = self.heavy(x[:1, :, :2, :2])  # more weights than pixels
         y = self.layer_norm(self.embed(tokens))
         y = F.dropout(self.down(F.gelu(self.up(y))), 0.1) + y
         rows = y.view(4, -1, self.width)
@@ -87,8 +92,8 @@ class _Probe(nn.Module):
         small: torch.Tensor = self.tiny
         for _ in range(4):
             small = small * 1.5 + 1.0
-        total: torch.Tensor = x.mean() + (weights @ rows).mean() + small.sum() + seen.mean()
-        return total
+        parts = (x, weights @ rows, seen, few)
+        return small.sum() + torch.stack([part.mean() for part in parts]).sum()
 
 
 def measure_rates(device: torch.device, seconds: float = _SECONDS) -> Rates:
@@ -104,18 +109,24 @@ def measure_rates(device: torch.device, seconds: float = _SECONDS) -> Rates:
     flops: dict[str, float] = defaultdict(float)
     moved: dict[str, float] = defaultdict(float)
     busy: dict[str, float] = defaultdict(float)
+    moving: dict[str, float] = defaultdict(float)
     for call in wide:
         if call.nbytes < _BY_BYTES.get(call.kind, 0):
             continue
-        flops[call.kind] += call.flops
-        moved[call.kind] += call.nbytes
         # Some of what a small call takes a large one does not take beside its work.
-        busy[call.kind] += max(call.seconds - overheads.get(call.kind, least), call.seconds / 2)
+        took = max(call.seconds - overheads.get(call.kind, least), call.seconds / 2)
+        by_bytes = call.kind in _BY_EITHER and call.flops < _INTENSE * call.nbytes
+        if by_bytes or call.kind in _BY_BYTES:
+            moved[call.kind] += call.nbytes
+            moving[call.kind] += took
+        else:
+            flops[call.kind] += call.flops
+            busy[call.kind] += took
     return Rates(
-        classes={name: flops[name] / busy[name] for name in busy if name not in _BY_BYTES},
-        class_bytes={name: moved[name] / busy[name] for name in busy if name in _BY_BYTES},
+        classes={name: flops[name] / busy[name] for name in busy},
+        class_bytes={name: moved[name] / moving[name] for name in moving},
         class_overheads=overheads,
-        memory_bytes_per_second=moved["elementwise"] / busy["elementwise"],
+        memory_bytes_per_second=moved["elementwise"] / moving["elementwise"],
         op_overhead_seconds=overheads["elementwise"],
     )
 
