@@ -52,11 +52,6 @@ class Operand(msgspec.Struct, frozen=True):
             expected *= extent
         return True
 
-    @property
-    def turned(self) -> "Operand":
-        """The same matrix with rows for columns."""
-        return msgspec.structs.replace(self, shape=self.shape[::-1], strides=self.strides[::-1])
-
     def piece(self, offset: int, shape: tuple[int, ...], without: int) -> "Operand":
         """Elements further on, with one dimension less."""
         strides = self.strides[:without] + self.strides[without + 1 :]
@@ -83,8 +78,6 @@ class Work(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
     """Operands where the call names tensors or values, also inside lists; plain JSON elsewhere."""
     results: tuple[Operand | None, ...]
-    is_turned: bool = False
-    """Whether it is a product of the turned factors in the other order (`straightened`)."""
 
     @property
     def reads(self) -> Iterator[Operand]:
@@ -119,39 +112,6 @@ def works(graph: Graph, k: int) -> list[Work]:
         if any(result is not None for result in results):
             found.append(Work(at, call.kind, arguments, tuple(results)))
     return found
-
-
-def straightened(calls: list[Work]) -> list[Work]:
-    """The same works, with products that are only read turned made turned: (AB)ᵀ = BᵀAᵀ.
-
-    The gradient of a layer without bias comes so. Each element is the same sum of products.
-    """
-    made = list(calls)
-    for at, work in enumerate(calls):
-        result = work.results[0]
-        if work.kind != "aten.mm" or result is None or result.storage[0] != "value":
-            continue
-        readers = [
-            (n, name)
-            for n, other in enumerate(calls)
-            for name, x in other.arguments.items()
-            if isinstance(x, Operand) and x.storage == result.storage
-        ]
-        if len(readers) != 1 or not result.is_dense or min(result.shape) < 2:
-            continue
-        n, name = readers[0]
-        if calls[n].arguments[name] != result.turned:
-            continue
-        straight = _whole_of(result.storage, result.shape[::-1], result.dtype)
-        factors = {"self": work.arguments["mat2"].turned, "mat2": work.arguments["self"].turned}
-        made[at] = Work(work.number, work.kind, factors, (straight,), is_turned=True)
-        arguments = {**made[n].arguments, name: straight}
-        made[n] = msgspec.structs.replace(made[n], arguments=arguments)
-    return made
-
-
-def _whole_of(storage: Reference, shape: tuple[int, ...], dtype: str) -> Operand:
-    return Operand(storage, 0, shape, row_major(shape), dtype)
 
 
 def _looked_up(graph: Graph, op: Op, made: dict[Reference, Operand], argument: Any) -> Any:

@@ -22,7 +22,7 @@ import msgspec
 
 from poet.errors import PoetError
 from poet.graph import Graph
-from poet.operands import Operand, Reference, Work, straightened, works
+from poet.operands import Operand, Reference, Work, works
 
 TILE_BYTES = {"streamed": 16_384, "streamed-small": 2_048}
 """The variants, and how large a tile is at most, if more than a row."""
@@ -48,8 +48,6 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     part: Part
     granule: int = 1
     """A tile has a multiple of so many rows, or all that are left."""
-    is_turned: bool = False
-    """Whether the maker makes the gradient with columns for rows."""
     named_rows: int | None = None
     """How many rows the op's indices name, where no others are touched."""
     update: int | None = None
@@ -106,7 +104,7 @@ def _found(graph: Graph, k: int) -> list[Loop]:
     if not candidates:
         return []
     try:
-        calls = straightened(works(graph, k))
+        calls = works(graph, k)
     except PoetError:
         return []
     found: list[Loop] = []
@@ -267,7 +265,7 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
             named = None if named >= gradient.shape[0] else named
     return _loop(
         graph, i, work.number, part, granule=granule, named_rows=named, update=update.number,
-        gradient=made.storage, state=tuple(state), updated=tuple(heirs), is_turned=work.is_turned,
+        gradient=made.storage, state=tuple(state), updated=tuple(heirs),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import msgspec
 from poet.device import PLAIN
 from poet.errors import PoetError
 from poet.firmware.c_types import ITEM_BYTES
-from poet.operands import Reference, Work, straightened, works
+from poet.operands import Reference, Work, works
 from poet.schedule import Compute, Free, PageIn, PageOut, Plan
 from poet.streaming import TILE_BYTES, Loop, loops
 
@@ -158,7 +158,7 @@ class _Walk:
     def compute(self, step: Compute) -> None:
         k, op = step.op, self.graph.ops[step.op]
         if k not in self.works:
-            self.works[k] = straightened(works(self.graph, k))
+            self.works[k] = works(self.graph, k)
         line = self.line(step)
         line.works = self.works[k]
         if step.variant != PLAIN:

@@ -231,13 +231,10 @@ def _product_gradient(
     loop: Streamed, machine: "Machine", given: dict[str, Any], rates: dict[str, float]
 ) -> Made:
     """A product whose rows are the gradient's, and the update of each tile."""
-    left, right = given["self"], given["mat2"]
-    if loop.loop.is_turned:
-        left, right = right.t(), left.t()
-    gradient = loop.blank(machine, right.shape[1])
+    gradient = loop.blank(machine, given["mat2"].shape[1])
     for rows, tiles in loop.tiles(machine):
         part = gradient[: tiles[0].shape[0]]
-        torch.mm(left[rows], right, out=part)
+        torch.mm(given["self"][rows], given["mat2"], out=part)
         loop.update(machine, rows, tiles, part, rates)
     return (None,)
 
