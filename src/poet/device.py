@@ -103,11 +103,13 @@ class Device(
         """The RAM that is left for tensors."""
         return self.ram_bytes - self.reserved_bytes
 
-    def page_in_seconds(self, nbytes: int) -> float:
-        return self.page_in_latency_seconds + nbytes / self.page_in_bytes_per_second
+    def page_in_seconds(self, nbytes: int, transfers: int = 1) -> float:
+        """How long so many bytes take to come in, in one transfer or several."""
+        return transfers * self.page_in_latency_seconds + nbytes / self.page_in_bytes_per_second
 
-    def page_out_seconds(self, nbytes: int) -> float:
-        return self.page_out_latency_seconds + nbytes / self.page_out_bytes_per_second
+    def page_out_seconds(self, nbytes: int, transfers: int = 1) -> float:
+        """The same for bytes that go out."""
+        return transfers * self.page_out_latency_seconds + nbytes / self.page_out_bytes_per_second
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,6 +29,8 @@ Goal = Literal["joules", "seconds", "bytes"]
 Params = Literal["resident", "paged", "streamed"]
 
 OPTIMAL_GAP = 1e-4
+LASTING = ("parameter", "buffer", "optimizer_state")
+"""The roles of what is there from one step to the next."""
 
 
 class Compute(
@@ -239,6 +241,13 @@ class Plan(
         return sum(isinstance(step, Compute) for step in self.schedule) - len(self.graph.ops)
 
     @property
+    def streamed_runs(self) -> tuple[Compute, ...]:
+        """Runs of ops that read or write tensors of the store in tiles."""
+        return tuple(
+            step for step in self.schedule if isinstance(step, Compute) and step.variant != PLAIN
+        )
+
+    @property
     def paged_bytes(self) -> int:
         """What the schedule moves to and from the store, whole or streamed."""
         moved = 0
@@ -332,7 +341,7 @@ def places(
     start: dict[int, Start] = {}
     end: dict[int, End] = {}
     for i in graph.given:
-        lasting = graph.tensors[i].role in ("parameter", "buffer", "optimizer_state")
+        lasting = graph.tensors[i].role in LASTING
         start[i] = home if lasting else "ram"
         if lasting:
             end[heir.get(i, i)] = home

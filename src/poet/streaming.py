@@ -93,11 +93,6 @@ def loops(graph: Graph, k: int) -> tuple[Loop, ...]:
     return tuple(_found(graph, k))
 
 
-def tile_bytes(variant: str) -> int:
-    """The largest tile of a streamed variant."""
-    return TILE_BYTES[variant]
-
-
 def _found(graph: Graph, k: int) -> list[Loop]:
     op = graph.ops[k]
     candidates = {i for i in op.inputs if _is_large_parameter(graph, i)}

@@ -4,6 +4,8 @@ Compute takes what it takes with the parameter in RAM; each transfer of a tile h
 latency. Added to whatever costs there are, by rates or measured.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from poet.costs.workspace import workspace_bytes
@@ -35,28 +37,34 @@ def _variants(graph: Graph, k: int, plain: Run, device: Device) -> dict[str, Run
             seconds=plain.seconds,
             joules=plain.joules,
             workspace_bytes=workspace,
-            reads=_streams(found, largest, device, is_reading=True),
-            writes=_streams(found, largest, device, is_reading=False),
+            reads=_streams(
+                [(i, loop) for loop in found for i in loop.streamed],
+                largest,
+                device.page_in_seconds,
+                device.page_in_watts,
+            ),
+            writes=_streams(
+                [(i, loop) for loop in found for i in loop.updated],
+                largest,
+                device.page_out_seconds,
+                device.page_out_watts,
+            ),
         )
     return made
 
 
 def _streams(
-    found: tuple[Loop, ...], largest: int, device: Device, is_reading: bool
+    tensors: list[tuple[int, Loop]],
+    largest: int,
+    transfer_seconds: Callable[[int, int], float],
+    watts: float,
 ) -> tuple[Stream, ...]:
-    moved: dict[int, list[float]] = {}
-    watts = device.page_in_watts if is_reading else device.page_out_watts
-    for loop in found:
-        nbytes, tiles = loop.moved_rows * loop.row_bytes, loop.tiles(largest)
-        if is_reading:
-            rate, latency = device.page_in_bytes_per_second, device.page_in_latency_seconds
-        else:
-            rate, latency = device.page_out_bytes_per_second, device.page_out_latency_seconds
-        for i in loop.streamed if is_reading else loop.updated:
-            total = moved.setdefault(i, [0, 0.0])
-            total[0] += nbytes
-            total[1] += tiles * latency + nbytes / rate
+    moved: dict[int, tuple[int, float]] = {}
+    for i, loop in tensors:
+        nbytes, seconds = moved.get(i, (0, 0.0))
+        more = loop.moved_rows * loop.row_bytes
+        moved[i] = (nbytes + more, seconds + transfer_seconds(more, loop.tiles(largest)))
     return tuple(
-        Stream(tensor=i, nbytes=int(nbytes), seconds=seconds, joules=seconds * watts)
+        Stream(tensor=i, nbytes=nbytes, seconds=seconds, joules=seconds * watts)
         for i, (nbytes, seconds) in moved.items()
     )

@@ -20,13 +20,12 @@ import numpy as np
 from poet.errors import PoetError
 from poet.firmware.c_types import ITEM_BYTES
 from poet.graph import Graph
-from poet.schedule import PageIn, PageOut, Plan
+from poet.schedule import LASTING, PageIn, PageOut, Plan
 
 SECTOR = 512
 MAGIC, VERSION = b"POETCARD", 1
 _HEADER = struct.Struct("<8sIIIIIId32s436x")
 _MOST_BYTES = 2**32 - SECTOR
-LASTING = ("parameter", "buffer", "optimizer_state")
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.card import LASTING
 from poet.graph import Graph
+from poet.schedule import LASTING
 
 Arrays = dict[int, np.ndarray[Any, Any]]
 

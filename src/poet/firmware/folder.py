@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from poet.device import PLAIN
 from poet.errors import PoetError
 from poet.files import read_json, write_json
 from poet.firmware.arena import Placement, check, place
@@ -15,8 +14,9 @@ from poet.firmware.card import Layout
 from poet.firmware.lifetimes import Lifetimes, lifetimes
 from poet.firmware.source import Source, source_of
 from poet.referee import check as check_plan
-from poet.schedule import Compute, PageIn, PageOut, Plan, draft
-from poet.streaming import Loop, loops
+from poet.schedule import Plan, draft
+from poet.streaming import loops
+from poet.verdict import Report
 
 SOURCES = Path(__file__).with_name("c")
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -125,20 +125,20 @@ def write_folder(
         (folder / "link.ld").write_text(link_script(board, ram))
         own = ["step.c", "start.c", "limit.c", "bytes.c"]
         (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
-    moved = {kind: [s.tensor for s in plan.schedule if isinstance(s, kind)]
-             for kind in (PageIn, PageOut)}  # fmt: skip
-    nbytes = {kind: sum(plan.graph.tensors[i].nbytes for i in ids) for kind, ids in moved.items()}
+    step = _in_turns(plan)
     made = Firmware(
         target="host" if board is None else board.name,
         arena_bytes=found.placement.arena_bytes,
-        planned_bytes=_serial_peak(plan),
+        planned_bytes=step.peak_bytes,
         ram_bytes=ram,
-        page_ins=len(moved[PageIn]),
-        page_in_bytes=nbytes[PageIn],
-        page_outs=len(moved[PageOut]),
-        page_out_bytes=nbytes[PageOut],
-        streamed_bytes=_streamed_bytes(plan),
-        names_rows=any(loop.named_rows for loop in _streamed_loops(plan)),
+        page_ins=step.page_ins,
+        page_in_bytes=step.page_in_bytes,
+        page_outs=step.page_outs,
+        page_out_bytes=step.page_out_bytes,
+        streamed_bytes=step.streamed_bytes,
+        names_rows=any(
+            loop.named_rows for run in plan.streamed_runs for loop in loops(plan.graph, run.op)
+        ),
         seconds=plan.seconds,
         joules=plan.joules,
         steps=steps,
@@ -150,23 +150,10 @@ def write_folder(
     return made
 
 
-def _streamed_runs(plan: Plan) -> list[Compute]:
-    return [s for s in plan.schedule if isinstance(s, Compute) and s.variant != PLAIN]
-
-
-def _streamed_bytes(plan: Plan) -> int:
-    runs = (plan.costs.ops[step.op][step.variant] for step in _streamed_runs(plan))
-    return sum(stream.nbytes for run in runs for stream in (*run.reads, *run.writes))
-
-
-def _streamed_loops(plan: Plan) -> list[Loop]:
-    return [loop for step in _streamed_runs(plan) for loop in loops(plan.graph, step.op)]
-
-
-def _serial_peak(plan: Plan) -> int:
-    """The peak with transfers that the processor waits for, as the C does."""
+def _in_turns(plan: Plan) -> Report:
+    """The step with transfers that the processor waits for, as the C does."""
     budget = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
-    return check_plan(draft(plan.graph, plan.costs, budget, plan.schedule)).peak_bytes
+    return check_plan(draft(plan.graph, plan.costs, budget, plan.schedule))
 
 
 def read_firmware(folder: Path) -> Firmware:

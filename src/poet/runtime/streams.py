@@ -17,7 +17,7 @@ from poet.errors import PoetError
 from poet.graph import Graph, Op
 from poet.operands import Reference
 from poet.runtime.tiles import Streamed
-from poet.streaming import TILE_BYTES, loops, tile_bytes
+from poet.streaming import TILE_BYTES, loops
 
 
 class Way(NamedTuple):
@@ -51,14 +51,14 @@ def way_of(graph: Graph, k: int, variant: str, run: Run) -> Way:
             "in another way or not at all: plan again"
         )
     makers = {
-        loop.maker: Streamed(graph, k, loop, loop.tile_rows(tile_bytes(variant))) for loop in found
+        loop.maker: Streamed(graph, k, loop, loop.tile_rows(TILE_BYTES[variant])) for loop in found
     }
     away = frozenset(("tensor", i) for i in reads) | {
         loop.gradient for loop in found if loop.gradient is not None
     }
     updates = {loop.update for loop in found if loop.update is not None}
     extra = {at: loop.extra_bytes for at, loop in makers.items()}
-    needs = workspace_bytes(op, graph, found, tile_bytes(variant), extra)
+    needs = workspace_bytes(op, graph, found, TILE_BYTES[variant], extra)
     return Way(
         max(run.workspace_bytes, needs),
         reads,
@@ -81,7 +81,7 @@ def with_extra(costs: Costs, graph: Graph) -> Costs:
 def _with_extra(graph: Graph, k: int, variant: str, run: Run) -> Run:
     if variant not in TILE_BYTES:
         return run
-    here = workspace_bytes(graph.ops[k], graph, loops(graph, k), tile_bytes(variant))
+    here = workspace_bytes(graph.ops[k], graph, loops(graph, k), TILE_BYTES[variant])
     # What a measured workspace has beyond what its calls explain is the kernels' own.
     own = max(0, run.workspace_bytes - here)
     needs = way_of(graph, k, variant, msgspec.structs.replace(run, workspace_bytes=0))

@@ -18,7 +18,6 @@ from typing import Any, Literal, Protocol, get_args
 
 import torch
 
-from poet.device import PLAIN
 from poet.errors import PoetError
 from poet.quantities import amount_text, bytes_text, parse_bytes
 from poet.runtime.executor import Executor
@@ -28,7 +27,7 @@ from poet.runtime.machine import Machine
 from poet.runtime.page_file import BLOCK_BYTES
 from poet.runtime.state import State
 from poet.runtime.stores import Store
-from poet.schedule import Compute, PageIn, PageOut, Plan
+from poet.schedule import PageIn, PageOut, Plan
 from poet.schedule import Params as Kind
 from poet.tracer.program import Program, Result
 
@@ -99,7 +98,7 @@ class Trainer(State):
         else:
             paged = any(place == "store" for place in plan.budget.start.values())
             self._kind = "paged" if paged else "resident"
-            if self._params == "streamed" or _streams(plan):
+            if self._params == "streamed" or plan.streamed_runs:
                 self._kind = "streamed"
             program = self._capture(example, self._kind == "streamed")
         super().__init__(program, self._store)
@@ -204,7 +203,7 @@ class Trainer(State):
         outs, ins = (sum(isinstance(s, kind) for s in plan.schedule) for kind in (PageOut, PageIn))
         limit = None if self.ram_bytes is None else plan.budget.ram_bytes
         of = ", no limit" if limit is None else f" of {bytes_text(limit)}"
-        streamed = sum(isinstance(s, Compute) and s.variant != PLAIN for s in plan.schedule)
+        streamed = len(plan.streamed_runs)
         streams = f", {streamed} ops streamed" if streamed else ""
         gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
         print(
@@ -256,11 +255,6 @@ class Trainer(State):
 
 class _NoPlanError(PoetError):
     """There is none, or none was found."""
-
-
-def _streams(plan: Plan) -> bool:
-    """Whether some op reads its parameters in tiles."""
-    return any(isinstance(step, Compute) and step.variant != PLAIN for step in plan.schedule)
 
 
 def _opened(folder: str | Path, ram_bytes: int | None) -> FileStore:

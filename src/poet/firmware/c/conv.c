@@ -6,8 +6,6 @@
  */
 #include "kernels.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { PRODUCTS = 64 }; /* summed before they are added to the result, where a sum is a product's */
 
 /* The taps first, first + step, ... of a kernel that meet a pixel, and where they meet it. */
@@ -15,11 +13,6 @@ struct taps {
     int32_t first, count; /* of the kernel's row or column */
     int32_t at;           /* index in the image for the first tap */
 };
-
-static int32_t at_least(int32_t value, int32_t divisor) /* value / divisor, rounded up; value > 0 */
-{
-    return divisor == 1 ? value : (value + divisor - 1) / divisor;
-}
 
 /* Forward: tap t of output pixel `out` reads input pixel out * stride - pad + t * dilation. */
 static struct taps reading(int32_t out, int32_t stride, int32_t pad, int32_t dilation,

@@ -1,13 +1,6 @@
 /* The gradients of a convolution's weights and bias. */
 #include "kernels.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-static int32_t at_least(int32_t value, int32_t divisor) /* value / divisor, rounded up; value > 0 */
-{
-    return divisor == 1 ? value : (value + divisor - 1) / divisor;
-}
-
 /* One tap of the weight gradient for some output and input channels: a sum over all pixels, in
  * parts of some rows each. */
 enum { PART = 64 };

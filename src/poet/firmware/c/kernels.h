@@ -12,6 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
+/* value / divisor, rounded up; value > 0 */
+INLINE int32_t at_least(int32_t value, int32_t divisor)
+{
+    return divisor == 1 ? value : (value + divisor - 1) / divisor;
+}
+
 /* Up to four dimensions of a tensor, the last the fastest; strides in elements. */
 enum { DIMS = 4 };
 struct view {

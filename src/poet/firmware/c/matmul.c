@@ -1,8 +1,6 @@
 /* Matrix products, four rows by four columns at a time. */
 #include "kernels.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* How the four rows of `a`, or columns of `b`, of a tile lie: side by side, each a run of its own
  * along k, or neither. Constants, so that each case gets loads without address arithmetic. */
 enum layout { SIDE_BY_SIDE, ALONG_K, ANY };
