@@ -20,10 +20,10 @@ import msgspec
 
 from poet.errors import PoetError
 from poet.firmware.boards import find_board
-from poet.firmware.emulation import build, emulate, image_ram
-from poet.firmware.folder import read_folder
-from poet.quantities import amount_text
-from poet.referee import check
+from poet.firmware.emulate.emulation import build, emulate, image_ram
+from poet.firmware.write.folder import read_folder
+from poet.referee.replay import check
+from poet.values.quantities import amount_text
 
 HOME = Path("build/boards")
 PAGE = Path("docs/results-firmware.md")

@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.torch.eager import loss_of
 
 import poet
-from poet.models import SMALL_BYTES
+from poet.planning.models import SMALL_BYTES
 from poet.reports.tables import print_table
 from poet.tracer.program import Program
 from poet.zoo import MODELS, Made, build
@@ -81,7 +81,7 @@ def merging() -> None:
     )  # fmt: skip
 
 
-def _captured(made: Made, granularity: poet.capturing.Granularity) -> Program:
+def _captured(made: Made, granularity: poet.tracer.capture.Granularity) -> Program:
     return poet.capture(*made, poet.SGD(), granularity=granularity, cache=False)
 
 

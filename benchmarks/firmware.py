@@ -15,14 +15,14 @@ from pathlib import Path
 from rich.console import Console
 
 import poet
-from poet.capturing import capture_named
 from poet.errors import PoetError
-from poet.firmware.arena import least_bytes
 from poet.firmware.boards import FOLDER, find_board
-from poet.firmware.emulation import CROSS_COMPILER, emulator_command
-from poet.firmware.folder import LINK, SOURCES, board_flags, link_script, placed
-from poet.optimizers import parse_optimizer
+from poet.firmware.emulate.emulation import CROSS_COMPILER, emulator_command
+from poet.firmware.place.arena import least_bytes
+from poet.firmware.write.folder import LINK, SOURCES, board_flags, link_script, placed
 from poet.reports.tables import print_table
+from poet.tracer.capture import capture_named
+from poet.values.optimizers import parse_optimizer
 
 TARGET = "netduinoplus2"
 CMSIS = Path(__file__).parents[1] / "build/cmsisdsp"

@@ -30,12 +30,12 @@ from rich.console import Console
 from torch import nn
 
 import poet
-import poet.tracer.stages  # now, since it takes a second, and not in each process
-from poet.files import read_json, write_json
+import poet.tracer.pipeline  # now, since it takes a second, and not in each process
 from poet.reports.tables import print_table
-from poet.runtime.checkpoints import Checkpoint
-from poet.runtime.generations import steps_in
-from poet.schedule import Plan
+from poet.runtime.state.checkpoints import Checkpoint
+from poet.runtime.state.generations import steps_in
+from poet.values.files import read_json, write_json
+from poet.values.schedule import Plan
 
 KILLS = 100
 STEPS = 16

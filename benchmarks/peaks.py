@@ -19,7 +19,7 @@ from tests.torch.eager import loss_of, torch_optimizer
 from torch.profiler import ProfilerActivity, profile
 
 import poet
-from poet.models import keep_all_bytes
+from poet.planning.models import keep_all_bytes
 from poet.reports.tables import print_table
 from poet.zoo import build
 

@@ -16,9 +16,9 @@ from rich.console import Console
 from tests.unit.paper_model import paper_joules
 
 from poet import Plan, plan, read_instance
-from poet.quantities import parse_bytes, parse_deadline
 from poet.reports.tables import Align, print_table
-from poet.schedule import Progress
+from poet.values.quantities import parse_bytes, parse_deadline
+from poet.values.schedule import Progress
 
 INSTANCES = Path(__file__).parent.parent / "instances"
 

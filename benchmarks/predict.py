@@ -32,11 +32,11 @@ from rich.console import Console
 
 import poet
 from poet.costs.analytic import analytic, with_workspaces
-from poet.optimizers import parse_optimizer
 from poet.profiling.scratch import allocator_peak
 from poet.reports.profile_tables import WRONG, judged
 from poet.reports.tables import print_table
-from poet.schedule import draft
+from poet.values.optimizers import parse_optimizer
+from poet.values.schedule import draft
 from poet.zoo import MODELS, Made, build
 
 JUDGED = ("resnet18?batch=8", "mobilenetv2?batch=8", "bert-base?batch=1")

@@ -13,7 +13,7 @@ from tests.unit.simple_replay import simple_replay
 
 from poet import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, check, read_instance
 from poet.reports.tables import print_table
-from poet.schedule import Instruction, Transfers, draft
+from poet.values.schedule import Instruction, Transfers, draft
 
 INSTANCES = Path(__file__).parent.parent / "instances"
 

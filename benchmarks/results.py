@@ -14,15 +14,15 @@ import msgspec
 from rich.console import Console
 
 import poet
-from poet.comparisons import COMPARED, Row, comparing
 from poet.errors import PoetError
-from poet.frontiers import Frontier, Point, frontier
-from poet.planning import cores, question
-from poet.problems import read_problem
-from poet.quantities import bytes_text
+from poet.planning.compare import COMPARED, Row, comparing
+from poet.planning.frontier import Frontier, Point, frontier
+from poet.planning.plan import cores, question
+from poet.planning.problems import read_problem
+from poet.planning.solve import PLANNER
 from poet.reports.frontier_files import TITLES, write_frontier
 from poet.reports.tables import print_table
-from poet.solving import PLANNER
+from poet.values.quantities import bytes_text
 
 ROOT = Path(__file__).parents[1]
 KEPT, PAGES = ROOT / "build/results", ROOT / "docs/results"

@@ -20,9 +20,9 @@ import torch
 from rich.console import Console
 
 from poet.reports.tables import print_table
-from poet.runtime.file_store import FileStore
-from poet.runtime.host_memory import HostMemory
-from poet.runtime.stores import Transfer
+from poet.runtime.stores.base import Transfer
+from poet.runtime.stores.file_store import FileStore
+from poet.runtime.stores.host_memory import HostMemory
 
 SIZES = {"4 KiB": 2**12, "64 KiB": 2**16, "1 MiB": 2**20, "16 MiB": 2**24, "128 MiB": 2**27}
 ROUND_BYTES = 2**26

@@ -24,7 +24,7 @@ from tests.torch.eager import loss_of, same_bits, torch_optimizer
 from tests.torch.live_storage import LiveStorage
 
 import poet
-from poet.models import keep_all_bytes
+from poet.planning.models import keep_all_bytes
 from poet.reports.tables import print_table
 from poet.zoo import Made, build
 

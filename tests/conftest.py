@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from poet.cli import main
+from poet.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 INSTANCES = ROOT / "instances"
@@ -29,7 +29,7 @@ def poet_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     def run(*args: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["poet", *map(str, args)])
         # The command leaves at once where a worker is deep inside a solver; the tests go on.
-        monkeypatch.setattr("poet.cli.os._exit", sys.exit)
+        monkeypatch.setattr("poet.cli.main.os._exit", sys.exit)
         with pytest.raises(SystemExit) as exit_info:
             main()
         captured = capsys.readouterr()

@@ -7,28 +7,28 @@ The public names, nothing else. Importing this imports neither torch nor a solve
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from poet.capturing import capture
-from poet.comparisons import compare
-from poet.device import Costs, Device, Run, Stream, Transfer
 from poet.devices import find_device
 from poet.errors import PoetError, PoetWarning
-from poet.files import read_json, write_json
-from poet.graph import Call, Graph, InPlace, Op, Tensor, Value
-from poet.instances import Instance, read_instance
-from poet.optimizers import SGD, Adam, AdamW
-from poet.planning import plan
-from poet.profiles import Profile
-from poet.referee import check
-from poet.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
-from poet.verdict import Report, Violation
+from poet.planning.compare import compare
+from poet.planning.plan import plan
+from poet.referee.replay import check
+from poet.referee.verdict import Report, Violation
+from poet.tracer.capture import capture
+from poet.values.device import Costs, Device, Run, Stream, Transfer
+from poet.values.files import read_json, write_json
+from poet.values.graph import Call, Graph, InPlace, Op, Tensor, Value
+from poet.values.instances import Instance, read_instance
+from poet.values.optimizers import SGD, Adam, AdamW
+from poet.values.profile import Profile
+from poet.values.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
 from poet.version import __version__
 
 if TYPE_CHECKING:
-    from poet.emitting import emit
+    from poet.firmware.emit import emit
     from poet.profiling.measuring import profile
-    from poet.runtime.file_store import FileStore
-    from poet.runtime.memory_store import MemoryStore
-    from poet.training import Trainer, wrap
+    from poet.runtime.stores.file_store import FileStore
+    from poet.runtime.stores.memory_store import MemoryStore
+    from poet.training.trainer import Trainer, wrap
 
 __all__ = [
     "SGD",
@@ -78,12 +78,12 @@ __all__ = [
 
 
 _LATE = {
-    "FileStore": "poet.runtime.file_store",
-    "MemoryStore": "poet.runtime.memory_store",
-    "Trainer": "poet.training",
-    "emit": "poet.emitting",
+    "FileStore": "poet.runtime.stores.file_store",
+    "MemoryStore": "poet.runtime.stores.memory_store",
+    "Trainer": "poet.training.trainer",
+    "emit": "poet.firmware.emit",
     "profile": "poet.profiling.measuring",
-    "wrap": "poet.training",
+    "wrap": "poet.training.trainer",
 }
 
 

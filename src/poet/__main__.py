@@ -1,5 +1,5 @@
 """`python -m poet` is `poet`."""
 
-from poet.cli import main
+from poet.cli.main import main
 
 main()

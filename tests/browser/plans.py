@@ -17,8 +17,8 @@ from poet import (
     Transfer,
     check,
 )
-from poet.graph import Role
-from poet.schedule import Instruction, Transfers
+from poet.values.graph import Role
+from poet.values.schedule import Instruction, Transfers
 
 HOSTILE = "</script><img src=x onerror='hacked=1'><a href='//x'>y</a>&amp;$\\f{"
 

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from poet import Plan, check
-from poet.quantities import amount_text
 from poet.reports.page.residency import fold_bytes
+from poet.values.quantities import amount_text
 from tests.browser.conftest import Open, Opened
 from tests.browser.plans import HOSTILE, chain, impossible, small
 

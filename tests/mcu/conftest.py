@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 import poet
-from poet.capturing import capture_named
-from poet.emitting import emit
-from poet.optimizers import parse_optimizer
-from poet.quantities import parse_bytes
-from poet.schedule import Params, Plan
+from poet.firmware.emit import emit
+from poet.tracer.capture import capture_named
+from poet.values.optimizers import parse_optimizer
+from poet.values.quantities import parse_bytes
+from poet.values.schedule import Params, Plan
 
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
 NETS = "tests/mcu/nets.py"

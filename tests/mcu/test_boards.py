@@ -7,10 +7,10 @@ import pytest
 
 from poet.errors import PoetError
 from poet.firmware.boards import find_board, targets
-from poet.firmware.comparing import compare_card
-from poet.firmware.emulation import Run, emulate
-from poet.firmware.folder import read_folder
-from poet.schedule import Plan
+from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.emulate.emulation import Run, emulate
+from poet.firmware.write.folder import read_folder
+from poet.values.schedule import Plan
 
 from .conftest import NETS, Emitter, Planner, run_make
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import poet
-from poet.firmware.contents import read_safetensors, write_safetensors
-from poet.schedule import Plan
+from poet.firmware.card.contents import read_safetensors, write_safetensors
+from poet.values.schedule import Plan
 from tests.conftest import Poet
 
 from .conftest import Planner

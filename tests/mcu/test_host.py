@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import poet
-from poet.capturing import capture_named
-from poet.emitting import dropout_mask
 from poet.errors import PoetError
-from poet.firmware.card import read_tensors
-from poet.firmware.comparing import compare_card
-from poet.firmware.contents import read_safetensors, write_safetensors
-from poet.firmware.emulation import build, emulate
-from poet.firmware.folder import read_folder
-from poet.optimizers import parse_optimizer
+from poet.firmware.card.contents import read_safetensors, write_safetensors
+from poet.firmware.card.image import read_tensors
+from poet.firmware.emit import dropout_mask
+from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.emulate.emulation import build, emulate
+from poet.firmware.write.folder import read_folder
+from poet.tracer.capture import capture_named
+from poet.values.optimizers import parse_optimizer
 
 from .conftest import NETS, Emitter, Planner, run_make
 

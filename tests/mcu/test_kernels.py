@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poet.firmware.folder import FLAGS, SOURCES
+from poet.firmware.write.folder import FLAGS, SOURCES
 
 TOLERANCE = 3e-6
 

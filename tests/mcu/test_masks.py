@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from poet.calls.operands import Operand
 from poet.errors import PoetError
-from poet.firmware.card import read_tensors
-from poet.firmware.comparing import compare_card
-from poet.firmware.contents import write_safetensors
-from poet.firmware.emulation import build, emulate
-from poet.firmware.folder import FLAGS, SOURCES, read_folder
-from poet.firmware.kernels import statements
-from poet.operands import Operand
+from poet.firmware.card.contents import write_safetensors
+from poet.firmware.card.image import read_tensors
+from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.emulate.emulation import build, emulate
+from poet.firmware.write.folder import FLAGS, SOURCES, read_folder
+from poet.firmware.write.kernels import statements
 
 from . import nets
 from .conftest import NETS, Emitter, Planner

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 import poet
-from poet.capturing import capture_named
+from poet.calls.loops import TILE_BYTES, loops
 from poet.costs.analytic import analytic
 from poet.costs.streams import with_streams
 from poet.devices import find_device
-from poet.firmware.card import read_tensors
-from poet.firmware.comparing import compare_card
-from poet.firmware.emulation import emulate
-from poet.firmware.folder import read_folder
-from poet.graph import Graph
-from poet.optimizers import parse_optimizer
-from poet.referee import check
-from poet.schedule import Budget, Compute, Plan, draft, places
-from poet.streaming import TILE_BYTES, loops
+from poet.firmware.card.image import read_tensors
+from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.emulate.emulation import emulate
+from poet.firmware.write.folder import read_folder
+from poet.referee.replay import check
+from poet.tracer.capture import capture_named
+from poet.values.graph import Graph
+from poet.values.optimizers import parse_optimizer
+from poet.values.schedule import Budget, Compute, Plan, draft, places
 from tests.torch.streamed import Choice, largest_tiles, mixture, never, schedule_of, smallest_tiles
 
 from .conftest import NETS, ROOT, Emitter, Planner

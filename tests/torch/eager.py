@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import poet
-from poet.schedule import Schedule
 from poet.tracer.program import Program
+from poet.values.schedule import Schedule
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Loss = Callable[..., torch.Tensor] | None

@@ -8,8 +8,8 @@ use.
 
 import random
 
-from poet.graph import Graph
-from poet.schedule import Compute, Free, Instruction, PageIn, PageOut, Schedule
+from poet.values.graph import Graph
+from poet.values.schedule import Compute, Free, Instruction, PageIn, PageOut, Schedule
 
 
 def random_schedule(graph: Graph, seed: int, evict: float = 0.3) -> Schedule:

@@ -13,14 +13,14 @@ from torch.nn import functional as F
 import poet
 from poet.costs.analytic import analytic
 from poet.costs.streams import with_streams
-from poet.device import PLAIN, Costs
 from poet.devices import find_device
-from poet.graph import Graph
-from poet.referee import check
-from poet.runtime.machine import Machine
-from poet.runtime.streams import with_extra
-from poet.runtime.trainer import Trainer
-from poet.schedule import (
+from poet.referee.replay import check
+from poet.runtime.session import Trainer
+from poet.runtime.step.machine import Machine
+from poet.runtime.step.streams import with_extra
+from poet.values.device import PLAIN, Costs
+from poet.values.graph import Graph
+from poet.values.schedule import (
     Budget,
     Compute,
     Free,

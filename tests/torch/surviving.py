@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import poet
-from poet.runtime.trainer import Trainer
+from poet.runtime.session import Trainer
 from tests.torch.eager import same_bits
 
 ADAMW = poet.AdamW(lr=0.01, weight_decay=0.1)

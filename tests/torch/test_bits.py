@@ -11,8 +11,8 @@ import poet
 from poet.baselines.keep_all import keep_all
 from poet.costs.analytic import analytic
 from poet.devices import find_device
-from poet.schedule import Budget, Effort, Schedule, draft, places
 from poet.tracer.program import Program
+from poet.values.schedule import Budget, Effort, Schedule, draft, places
 from poet.zoo import MODELS, build
 from tests.torch.eager import differences
 from tests.torch.live_storage import LiveStorage

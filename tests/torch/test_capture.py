@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import poet
-from poet.models import figures
-from poet.schedule import Compute
+from poet.planning.models import figures
 from poet.tracer import cache
 from poet.tracer.keys import key_of
+from poet.values.schedule import Compute
 from poet.zoo import build
 
 X, Y = torch.randn(4, 16), torch.randint(0, 5, (4,))
@@ -244,7 +244,7 @@ def test_a_kept_capture_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     made = build("lenet")
     first = poet.capture(*made, poet.SGD(lr=0.1))
     (file,) = cache.folder().iterdir()
-    monkeypatch.setattr("poet.tracer.stages.lower", None)  # so that another trace would fail
+    monkeypatch.setattr("poet.tracer.pipeline.lower", None)  # so that another trace would fail
     again = poet.capture(*made, poet.SGD(lr=0.2))
     assert again.layout == first.layout
     assert again.learning_rates == [0.2]

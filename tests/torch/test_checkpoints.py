@@ -16,12 +16,12 @@ from torch import nn
 
 import poet
 from poet.errors import PoetError
-from poet.runtime.checkpoints import read_checkpoint
-from poet.runtime.generations import Generations
-from poet.runtime.stores import Transfer
-from poet.runtime.tensor_file import (
+from poet.runtime.state.checkpoints import read_checkpoint
+from poet.runtime.state.generations import Generations
+from poet.runtime.state.tensor_file import (
     CHUNK_BYTES,
 )
+from poet.runtime.stores.base import Transfer
 from tests.torch.surviving import ADAMW, Alive, apart, batch, files, go_on, net, trainer
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poet.errors import PoetError, PoetWarning
-from poet.runtime.checkpoints import read_checkpoint
-from poet.runtime.tensor_file import (
+from poet.runtime.state.checkpoints import read_checkpoint
+from poet.runtime.state.tensor_file import (
     TornFile,
 )
 from tests.torch.surviving import apart, files, go_on, trainer

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from poet.errors import PoetError
-from poet.runtime.stores import PageError
+from poet.runtime.stores.base import PageError
 from tests.torch.surviving import apart, batch, files, go_on, net, page_file, trainer
 
 

@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import poet
-from poet.schedule import Compute, Free
 from poet.tracer.keys import key_of
 from poet.tracer.step import Step, take_apart
+from poet.values.schedule import Compute, Free
 from tests.torch.eager import differences, same_bits
 
 X, Y = torch.randn(4, 8), torch.randn(4, 8)

@@ -6,9 +6,9 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 import poet
-from poet.graph import Graph, Op, Tensor
-from poet.runtime.machine import Machine
-from poet.runtime.queued import Order
+from poet.runtime.step.machine import Machine
+from poet.runtime.stores.queued import Order
+from poet.values.graph import Graph, Op, Tensor
 
 
 class SlowStore(poet.MemoryStore):

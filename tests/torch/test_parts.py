@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import poet
-from poet.runtime.page_file import BLOCK_BYTES
-from poet.runtime.queued import QueuedStore
-from poet.runtime.stores import PageError, Part
+from poet.runtime.stores.base import PageError, Part
+from poet.runtime.stores.page_file import BLOCK_BYTES
+from poet.runtime.stores.queued import QueuedStore
 from tests.torch.surviving import page_file
 
 SIZES = {0: 3 * BLOCK_BYTES, 1: 100_001, 2: 700_000, 3: 1}

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import poet
+from poet.calls.workspace import workspace_bytes
 from poet.costs.classes import CLASSES
-from poet.costs.workspace import workspace_bytes
-from poet.device import PLAIN
 from poet.profiling.scratch import allocator_peak
+from poet.values.device import PLAIN
 from poet.zoo import build
 from tests.conftest import Poet
 from tests.torch.eager import same_bits

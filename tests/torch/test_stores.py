@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from poet.errors import PoetError
-from poet.runtime.checksum import checksum
-from poet.runtime.file_store import CHUNK_BYTES, SMALL_BYTES, FileStore
-from poet.runtime.memory_store import MemoryStore
-from poet.runtime.stores import PageError, Store
+from poet.runtime.stores.base import PageError, Store
+from poet.runtime.stores.checksum import checksum
+from poet.runtime.stores.file_store import CHUNK_BYTES, SMALL_BYTES, FileStore
+from poet.runtime.stores.memory_store import MemoryStore
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "direct": FileStore,
@@ -464,7 +464,7 @@ def test_more_than_memory_or_the_limit() -> None:
 PREAMBLE = """
 import os, resource, signal, sys, time, torch
 from poet.errors import PoetError
-from poet.runtime.file_store import FileStore
+from poet.runtime.stores.file_store import FileStore
 def noise(nbytes):
     return torch.randint(0, 256, (nbytes,), dtype=torch.uint8).untyped_storage()
 store = FileStore(sys.argv[1])

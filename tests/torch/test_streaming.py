@@ -10,16 +10,16 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import poet
+from poet.calls.loops import loops
 from poet.costs.analytic import analytic
 from poet.costs.streams import with_streams
-from poet.device import PLAIN
 from poet.devices import find_device
-from poet.referee import check
-from poet.runtime.page_file import BLOCK_BYTES
-from poet.runtime.stores import PageError
-from poet.runtime.trainer import Trainer
-from poet.schedule import Compute
-from poet.streaming import loops
+from poet.referee.replay import check
+from poet.runtime.session import Trainer
+from poet.runtime.stores.base import PageError
+from poet.runtime.stores.page_file import BLOCK_BYTES
+from poet.values.device import PLAIN
+from poet.values.schedule import Compute
 from tests.conftest import Poet
 from tests.torch.eager import loss_of, torch_optimizer
 from tests.torch.streamed import (

@@ -15,8 +15,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from poet.runtime.checkpoints import Checkpoint
-from poet.runtime.generations import steps_in
+from poet.runtime.state.checkpoints import Checkpoint
+from poet.runtime.state.generations import steps_in
 from tests.conftest import ROOT
 from tests.torch.surviving import apart, files, page_file
 
@@ -60,7 +60,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs have it ignored
 import torch
 torch.set_num_threads(1)
-from poet.cli import main
+from poet.cli.main import main
 main()
 """
 

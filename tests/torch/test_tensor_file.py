@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poet.runtime.checkpoints import write_weights
-from poet.runtime.random_state import random_state, set_random_state
-from poet.runtime.tensor_file import (
+from poet.runtime.state.checkpoints import write_weights
+from poet.runtime.state.random_state import random_state, set_random_state
+from poet.runtime.state.tensor_file import (
     CHUNK_BYTES,
     Item,
     Place,

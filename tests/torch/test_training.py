@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import poet
-from poet.models import keep_all_bytes
-from poet.runtime.machine import OutOfBudget
-from poet.runtime.trainer import Trainer
+from poet.planning.models import keep_all_bytes
+from poet.runtime.session import Trainer
+from poet.runtime.step.machine import OutOfBudget
 from poet.zoo import build
 from tests.torch.eager import loss_of, same_bits, torch_optimizer
 from tests.torch.live_storage import LiveStorage

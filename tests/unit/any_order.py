@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
 from tests.unit.bit_masks import MAX_STATES, Problem, StateSpaceTooLarge, Stored, bits
 
 

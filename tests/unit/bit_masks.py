@@ -8,9 +8,9 @@ follow the referee's rules; nothing here chooses anything.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from poet.device import Costs, Run
-from poet.graph import Graph, Op
-from poet.schedule import Budget
+from poet.values.device import Costs, Run
+from poet.values.graph import Graph, Op
+from poet.values.schedule import Budget
 
 MAX_STATES = 200_000
 _SLACK = 1 + 1e-9  # the referee's tolerance on a deadline

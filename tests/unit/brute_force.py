@@ -27,9 +27,9 @@ not known here; `serial` and `free` are.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Compute, Free, Instruction, PageIn, PageOut, Schedule
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Compute, Free, Instruction, PageIn, PageOut, Schedule
 from tests.unit.any_order import best_joules_unrestricted
 from tests.unit.bit_masks import (
     MAX_STATES,

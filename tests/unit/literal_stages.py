@@ -7,9 +7,9 @@ right after its first production. Slow; it is there to check the late decisions 
 
 from collections.abc import Iterator
 
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
 from tests.unit.bit_masks import Problem, Stored, Way, bits, mask_of
 
 Amounts = list[tuple[float, float]]

@@ -28,8 +28,8 @@ from importlib import import_module
 from math import gcd, inf
 from typing import Any
 
-from poet.device import PLAIN, Costs
-from poet.graph import Graph
+from poet.values.device import PLAIN, Costs
+from poet.values.graph import Graph
 
 MIP_GAP = 1e-9
 

@@ -18,7 +18,7 @@ from poet import (
     Tensor,
     Transfer,
 )
-from poet.schedule import Instruction, Start
+from poet.values.schedule import Instruction, Start
 
 SIZES = (0, 1, 7, 64, 100, 256, 1000)
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from poet import Call, Graph, InPlace, Op, Tensor, Value
-from poet.costs.sizes import ITEM_BYTES
+from poet.calls.sizes import ITEM_BYTES
 
 T0, T1, T2 = {"tensor": 0}, {"tensor": 1}, {"tensor": 2}
 V0, V1, V2 = {"value": 0}, {"value": 1}, {"value": 2}

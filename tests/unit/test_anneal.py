@@ -11,20 +11,20 @@ import pytest
 
 from poet import Budget, Costs, Graph, Schedule
 from poet import native as building
-from poet.instances import read_instance
-from poet.planner import native
-from poet.planner.anneal import Annealer
-from poet.planner.floor import memory_floor
-from poet.referee import check
-from poet.schedule import draft
-from poet.verdict import Report
+from poet.planner.proof.floor import memory_floor
+from poet.planner.search import compiled
+from poet.planner.search.anneal import Annealer
+from poet.referee.replay import check
+from poet.referee.verdict import Report
+from poet.values.instances import read_instance
+from poet.values.schedule import draft
 from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph, random_schedule
 
 PROBLEMS = 200
 
 pytestmark = pytest.mark.skipif(
-    native.load() is None and "CI" not in os.environ, reason="there is no C compiler"
+    compiled.load() is None and "CI" not in os.environ, reason="there is no C compiler"
 )
 
 Problem = tuple[Graph, Costs, Budget]
@@ -177,7 +177,7 @@ def test_annealers_run_side_by_side() -> None:
 
 
 def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "load", lambda: None)
+    monkeypatch.setattr(compiled, "load", lambda: None)
     with pytest.raises(RuntimeError, match="no C compiler"):
         Annealer(*random_problem(0))
 
@@ -186,16 +186,16 @@ def test_the_library_is_built_once_and_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forget() -> None:
-        native.load.cache_clear()
+        compiled.load.cache_clear()
         building.built.cache_clear()
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     forget()
     try:
-        assert native.load() is not None
+        assert compiled.load() is not None
         assert len(list((tmp_path / "poet").iterdir())) == 1
         forget()
         monkeypatch.setattr(building, "_compile", lambda *_: pytest.fail("built twice"))
-        assert native.load() is not None
+        assert compiled.load() is not None
     finally:
         forget()

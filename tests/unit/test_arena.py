@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poet.errors import PoetError
-from poet.firmware.arena import Placement, check, least_bytes, place
-from poet.firmware.lifetimes import Block
+from poet.firmware.place.arena import Placement, check, least_bytes, place
+from poet.firmware.place.lifetimes import Block
 
 
 def block(nbytes: int, *spans: tuple[int, int], alignment: int = 4) -> Block:

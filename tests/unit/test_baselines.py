@@ -21,9 +21,9 @@ from poet.baselines.pofo import pofo
 from poet.baselines.pofo_table import Table, measure
 from poet.baselines.revolve import reverse, steps_ahead
 from poet.baselines.torch_budget import Knapsack, save
-from poet.planner.floor import memory_floor
-from poet.schedule import Effort, Schedule, draft
-from poet.verdict import Report
+from poet.planner.proof.floor import memory_floor
+from poet.referee.verdict import Report
+from poet.values.schedule import Effort, Schedule, draft
 from tests.conftest import INSTANCES
 from tests.unit.brute_force import best_joules
 from tests.unit.random_problems import random_costs, random_graph

@@ -11,8 +11,8 @@ import poet
 from poet import Budget
 from poet.baselines import METHODS
 from poet.baselines.on_demand import reach
-from poet.planner.floor import memory_floor
-from poet.schedule import Effort, places
+from poet.planner.proof.floor import memory_floor
+from poet.values.schedule import Effort, places
 from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 from tests.unit.test_baselines import SEARCHING, X0, joules, replay, with_ram

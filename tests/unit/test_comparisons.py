@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 import poet
-from poet.comparisons import COMPARED, Row, plans_of, row_of, surprises
-from poet.frontiers import Frontier, Point, frontier
-from poet.planning import question
+from poet.planning.compare import COMPARED, Row, plans_of, row_of, surprises
+from poet.planning.frontier import Frontier, Point, frontier
+from poet.planning.plan import question
 from poet.reports.frontier_files import STYLES, TITLES, curves, write_frontier
-from poet.schedule import Effort
+from poet.values.schedule import Effort
 from tests.conftest import INSTANCES, Poet
 
 LINEAR = INSTANCES / "linear-m4.json"
@@ -57,7 +57,7 @@ def test_poet_plans_from_a_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("asked for a start")
 
-    monkeypatch.setattr("poet.solving.STARTS", {"keep-all": refuse})
+    monkeypatch.setattr("poet.planning.solve.STARTS", {"keep-all": refuse})
     plans = plans_of(question(str(LINEAR), ram=4000), BRIEF, ["poet"])
     assert plans["poet"].schedule
 

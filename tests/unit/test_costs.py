@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poet import Call, Device, Graph, Op, PoetError, Tensor, find_device, read_instance
+from poet.calls.sizes import ITEM_BYTES
 from poet.costs.analytic import Work, analytic, estimated_kinds, op_work
-from poet.costs.sizes import ITEM_BYTES
-from poet.device import PLAIN
+from poet.values.device import PLAIN
 from tests.conftest import INSTANCES
 from tests.unit.small_graphs import (
     T0,

@@ -8,7 +8,7 @@ import pytest
 
 from poet import Device, PoetError, find_device
 from poet.devices import device_names
-from poet.files import decode_toml
+from poet.values.files import decode_toml
 from tests.conftest import INSTANCES, ROOT
 
 OF_THE_PAPER = {

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import poet
 from poet import Costs, Device, Graph, Plan, PoetError, read_json, write_json
-from poet.files import MAX_FILE_BYTES, decode_json, decode_toml
-from poet.instances import InstanceFile
-from poet.schedule import draft
+from poet.values.files import MAX_FILE_BYTES, decode_json, decode_toml
+from poet.values.instances import InstanceFile
+from poet.values.schedule import draft
 from tests.conftest import INSTANCES, ROOT
 from tests.unit.random_problems import (
     random_budget,

@@ -13,9 +13,9 @@ import pytest
 
 import poet
 from poet import Budget, Device, Plan, PoetError, write_json
-from poet.files import decode_json, decode_toml
-from poet.instances import InstanceFile
-from poet.schedule import draft
+from poet.values.files import decode_json, decode_toml
+from poet.values.instances import InstanceFile
+from poet.values.schedule import draft
 from tests.conftest import INSTANCES, ROOT, Poet
 
 LINEAR = INSTANCES / "linear-m4.json"
@@ -173,11 +173,11 @@ def test_a_deadline_may_be_a_number() -> None:
 
 def test_ctrl_c_says_so_and_is_130() -> None:
     code = (
-        "import poet.cli, poet.planning\n"
+        "import poet.cli.main, poet.planning.plan\n"
         "def stop(*_): raise KeyboardInterrupt\n"
-        "poet.solving.STARTS.update({name: stop for name in poet.solving.STARTS})\n"
+        "poet.planning.solve.STARTS.update({name: stop for name in poet.planning.solve.STARTS})\n"
         f"import sys; sys.argv = ['poet', 'plan', {str(LINEAR)!r}]\n"
-        "poet.cli.main()\n"
+        "poet.cli.main.main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")

@@ -9,9 +9,9 @@ import pytest
 import poet
 from poet import Budget, Compute, Graph, Op, PageIn, PageOut, PoetError, Tensor
 from poet.baselines import STARTS
-from poet.planner.floor import least_joules, least_seconds, memory_floor
-from poet.schedule import Effort, draft, places
-from poet.solving import solve
+from poet.planner.proof.floor import least_joules, least_seconds, memory_floor
+from poet.planning.solve import solve
+from poet.values.schedule import Effort, draft, places
 from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 
@@ -46,7 +46,9 @@ def test_plenty_of_ram_is_optimal_at_once(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 @pytest.mark.parametrize("transfers", ["free", "serial"])
-def test_the_floor_is_reached_by_paging(path: Path, transfers: poet.schedule.Transfers) -> None:
+def test_the_floor_is_reached_by_paging(
+    path: Path, transfers: poet.values.schedule.Transfers
+) -> None:
     problem = poet.read_instance(path)
     floor = memory_floor(problem.graph, problem.costs, Budget()).nbytes
     plan = poet.plan(problem, ram=floor, transfers=transfers, method="paging-greedy")

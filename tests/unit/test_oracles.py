@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from poet import Budget, Costs, Graph, InPlace, Op, Run, Tensor, Transfer
-from poet.device import PLAIN
-from poet.referee import check
-from poet.schedule import Compute, draft
+from poet.referee.replay import check
+from poet.values.device import PLAIN
+from poet.values.schedule import Compute, draft
 from tests.unit.brute_force import (
     StateSpaceTooLarge,
     best_joules,

@@ -14,11 +14,11 @@ import pytest
 import poet
 from poet import Budget, Costs, Graph
 from poet.baselines import STARTS
-from poet.planner import native
-from poet.planner.floor import memory_floor
-from poet.planner.search import search
-from poet.schedule import Effort, Progress, draft
-from poet.solving import solve
+from poet.planner.proof.floor import memory_floor
+from poet.planner.search import compiled
+from poet.planner.search.portfolio import search
+from poet.planning.solve import solve
+from poet.values.schedule import Effort, Progress, draft
 from tests.conftest import INSTANCES, ROOT, Poet
 from tests.unit.brute_force import best_joules
 from tests.unit.paper_model import paper_joules
@@ -166,7 +166,7 @@ def test_time_limits_are_kept() -> None:
 
 
 def test_without_a_compiler_windows_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "load", lambda: None)
+    monkeypatch.setattr(compiled, "load", lambda: None)
     problem = poet.read_instance(INSTANCES / "linear-m4.json")
     paging = poet.plan(problem, ram=4000, method="paging-greedy")
     plan = poet.plan(problem, ram=4000, time_limit=3)
@@ -176,7 +176,7 @@ def test_without_a_compiler_windows_do_the_work(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("goal", ["seconds", "bytes"])
-def test_other_goals(goal: poet.schedule.Goal) -> None:
+def test_other_goals(goal: poet.values.schedule.Goal) -> None:
     problem = poet.read_instance(INSTANCES / "linear-m4.json")
     plan = poet.plan(problem, ram=5000, transfers="serial", minimize=goal, time_limit=3)
     energy = poet.plan(problem, ram=5000, transfers="serial", time_limit=3)

@@ -10,12 +10,12 @@ import pytest
 import poet
 from poet import Budget, Costs, Graph
 from poet.planner.backends import Limits, find_backend
-from poet.planner.certificate import safe_bound
-from poet.planner.floor import memory_floor
-from poet.planner.model import Model, build_model
-from poet.planner.staged import from_schedule, to_schedule
-from poet.planner.vectors import decode, encode
-from poet.schedule import draft
+from poet.planner.model.build import Model, build_model
+from poet.planner.model.points import decode, encode
+from poet.planner.model.staged import from_schedule, to_schedule
+from poet.planner.proof.certificate import safe_bound
+from poet.planner.proof.floor import memory_floor
+from poet.values.schedule import draft
 from tests.unit.brute_force import best_schedule
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poet.costs.analytic import analytic
-from poet.device import Device
 from poet.devices import find_device
 from poet.errors import PoetError
-from poet.graph import Call, Graph, Op, Tensor
-from poet.profiles import StoreSpeed, Timing
+from poet.values.device import Device
+from poet.values.graph import Call, Graph, Op, Tensor
+from poet.values.profile import StoreSpeed, Timing
 
 
 def test_a_timing_is_the_median_and_shows_what_stood_out() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from poet import PoetError
-from poet.quantities import amount_text, bytes_text, parse_bytes, parse_deadline
+from poet.values.quantities import amount_text, bytes_text, parse_bytes, parse_deadline
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from poet import (
     Tensor,
     Transfer,
 )
-from poet.referee import check
-from poet.schedule import Transfers, draft
-from poet.verdict import Rule
+from poet.referee.replay import check
+from poet.referee.verdict import Rule
+from poet.values.schedule import Transfers, draft
 from tests.unit.random_problems import (
     mutate,
     random_budget,

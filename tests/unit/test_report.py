@@ -13,10 +13,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from poet import Compute, PageIn, PageOut, Plan, check
-from poet.cli_report import report as report_command
+from poet.cli.report import report as report_command
 from poet.errors import PoetError
-from poet.files import write_json
-from poet.quantities import amount_text, bytes_text
 from poet.reports.page.levels import levels
 from poet.reports.page.markup import Markup, tag
 from poet.reports.page.palette import KINDS, STATES
@@ -25,7 +23,9 @@ from poet.reports.page.residency import is_shown
 from poet.reports.page.scales import shortened
 from poet.reports.page.view import View, bound_text, look_at
 from poet.reports.page.walk import walk
-from poet.schedule import draft
+from poet.values.files import write_json
+from poet.values.quantities import amount_text, bytes_text
+from poet.values.schedule import draft
 from tests.browser.plans import HOSTILE, chain, impossible, small
 from tests.unit.random_problems import (
     mutate,

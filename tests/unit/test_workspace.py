@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from poet import Call, Graph, InPlace, find_device
+from poet.calls.workspace import workspace_bytes
 from poet.costs.analytic import analytic
-from poet.costs.workspace import workspace_bytes
-from poet.device import PLAIN
+from poet.values.device import PLAIN
 from tests.unit.small_graphs import (
     T0,
     T1,

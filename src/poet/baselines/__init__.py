@@ -1,4 +1,5 @@
-"""The other ways to get a schedule, one file each, all with the signature `poet.schedule.Maker`.
+"""The other ways to get a schedule, one file each, all with the signature of a `Maker`
+(poet.values.schedule).
 
 docs/baselines.md says where each comes from and how it differs. `on_demand` turns what a method
 forgets into a schedule, `chain` cuts a graph into a row of segments, and `judging` has proposals
@@ -16,7 +17,7 @@ from poet.baselines.paging_greedy import paging_greedy
 from poet.baselines.pofo import pofo
 from poet.baselines.revolve import revolve
 from poet.baselines.torch_budget import torch_budget
-from poet.schedule import Maker
+from poet.values.schedule import Maker
 
 STARTS: dict[str, Maker] = {"keep-all": keep_all, "paging-greedy": paging_greedy}
 """Simple makers that answer at once; the planner may start from what they find."""

@@ -25,10 +25,10 @@ import msgspec
 
 from poet.baselines.judging import Attempt, cheapest
 from poet.baselines.on_demand import OnDemand, Unobtainable, reach
-from poet.device import PLAIN, Costs
-from poet.graph import Graph
-from poet.referee import check
-from poet.schedule import Budget, Effort, Schedule, Solution, draft
+from poet.referee.replay import check
+from poet.values.device import PLAIN, Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Schedule, Solution, draft
 
 _ROUNDS = 60
 

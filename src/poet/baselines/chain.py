@@ -19,9 +19,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from poet.baselines.on_demand import OnDemand
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Schedule
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Schedule
 
 
 class Cut(NamedTuple):

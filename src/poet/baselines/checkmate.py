@@ -12,9 +12,9 @@ import msgspec
 
 from poet.baselines.judging import why_it_must_page
 from poet.baselines.restricted import restricted
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Solution
 
 
 def checkmate(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:

@@ -15,9 +15,9 @@ from functools import partial
 
 from poet.baselines.chain import Cut, all_cuts, checkpointed, forward_count
 from poet.baselines.judging import Attempt, cheapest
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Solution
 
 _THRESHOLDS = 40
 

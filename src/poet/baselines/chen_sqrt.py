@@ -16,9 +16,9 @@ from math import isqrt
 
 from poet.baselines.chain import Cut, all_cuts, checkpointed
 from poet.baselines.judging import Attempt, cheapest, spread
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Solution
 
 
 def chen_sqrt(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:

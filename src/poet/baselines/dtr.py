@@ -24,10 +24,19 @@ from math import inf
 from poet.baselines.chain import checkpointed
 from poet.baselines.judging import cheapest
 from poet.baselines.on_demand import Unobtainable, reach
-from poet.device import PLAIN, Costs
-from poet.graph import Graph
-from poet.referee import check
-from poet.schedule import Budget, Compute, Effort, Free, Instruction, Schedule, Solution, draft
+from poet.referee.replay import check
+from poet.values.device import PLAIN, Costs
+from poet.values.graph import Graph
+from poet.values.schedule import (
+    Budget,
+    Compute,
+    Effort,
+    Free,
+    Instruction,
+    Schedule,
+    Solution,
+    draft,
+)
 
 MOST_PASSES = 50
 """Gives up when so many times the ops of the graph have run: it thrashes."""

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from poet.baselines.on_demand import Unobtainable
-from poet.device import Costs
-from poet.graph import Graph
-from poet.planner.early import early_page_outs
-from poet.referee import check
-from poet.schedule import Budget, Effort, Schedule, Solution, draft
-from poet.verdict import Report
+from poet.planner.search.eager_page_outs import early_page_outs
+from poet.referee.replay import check
+from poet.referee.verdict import Report
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Schedule, Solution, draft
 
 Attempt = tuple[str, Callable[[], Schedule]]
 """What is tried, in words that follow "even", and the making of it."""

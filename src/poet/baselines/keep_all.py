@@ -7,9 +7,9 @@ looked at: whether the step fits is for the referee to say.
 import msgspec
 
 from poet.baselines.paging_greedy import page_through
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Solution
 
 
 def keep_all(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:

@@ -5,8 +5,8 @@ tensors it forgets. When an op is to run and an input was forgotten, the input i
 paged, or its producer runs again, and before it whatever that needs, in the graph's order.
 
 Only runs and loads are decided here. Where a tensor's time in RAM ends follows from them
-(`poet.planner.staged`): right after its last use before it is made or loaded again. So a method
-need not forget early, and a tensor it remembers but does not use holds no RAM.
+(`poet.planner.model.staged`): right after its last use before it is made or loaded again. So a
+method need not forget early, and a tensor it remembers but does not use holds no RAM.
 
 Nothing that reads a consumed tensor runs again after it was consumed, as in the planner's model. A
 tensor that could not be remade when somebody may ask for it (`Reach.lasting`) is not forgotten.
@@ -16,10 +16,10 @@ All runs are of the plain variant. RAM is not looked at: the referee does that.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from poet.device import Costs
-from poet.graph import Graph
-from poet.planner.staged import Staged, to_schedule
-from poet.schedule import Budget, Compute, Schedule
+from poet.planner.model.staged import Staged, to_schedule
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Compute, Schedule
 
 
 class Unobtainable(Exception):

@@ -9,9 +9,9 @@ import msgspec
 
 from poet.baselines.paging_greedy import paging_greedy
 from poet.baselines.restricted import restricted
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Solution
 
 
 def paging(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:

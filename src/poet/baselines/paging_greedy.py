@@ -15,11 +15,11 @@ from math import inf
 
 import msgspec
 
-from poet.device import PLAIN, Costs, Run
-from poet.graph import Graph
-from poet.planner.floor import memory_floor, working_set_bytes
-from poet.referee import check
-from poet.schedule import (
+from poet.planner.proof.floor import memory_floor, working_set_bytes
+from poet.referee.replay import check
+from poet.values.device import PLAIN, Costs, Run
+from poet.values.graph import Graph
+from poet.values.schedule import (
     Budget,
     Compute,
     Effort,

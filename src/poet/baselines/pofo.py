@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 from poet.baselines.chain import Chain, Cut, all_cuts, chain_of, checkpointed, tape_of
 from poet.baselines.judging import Attempt, cheapest
 from poet.baselines.on_demand import OnDemand
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Schedule, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Schedule, Solution
 
 if TYPE_CHECKING:
     from poet.baselines.pofo_table import Visit

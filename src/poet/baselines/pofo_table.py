@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from poet.baselines.chain import Chain, forward_count, tape_of
-from poet.device import PLAIN, Costs
-from poet.graph import Graph
-from poet.schedule import Budget
+from poet.values.device import PLAIN, Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -7,9 +7,9 @@ kind, and that there is none is `unknown`, not `infeasible`.
 
 import msgspec
 
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Schedule, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Schedule, Solution
 
 
 def restricted(
@@ -22,7 +22,9 @@ def restricted(
     starts: tuple[Schedule, ...] = (),
 ) -> Solution:
     """The best that is found under `narrow`, which is `budget` with something forbidden."""
-    from poet.planner.search import search  # numpy, scipy and a solver: not for `poet --help`
+    from poet.planner.search.portfolio import (
+        search,  # numpy, scipy and a solver: not for `poet --help`
+    )
 
     solution = search(graph, costs, narrow, effort, starts)
     if narrow == budget:

@@ -21,9 +21,9 @@ from math import comb
 from poet.baselines.chain import Chain, all_cuts, chain_of, checkpointed
 from poet.baselines.judging import Attempt, cheapest, spread
 from poet.baselines.on_demand import OnDemand
-from poet.device import Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Schedule, Solution
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Schedule, Solution
 
 MOST_PASSES = 50
 """Fewer snapshots than would run the forward pass so often are not tried."""

@@ -19,9 +19,9 @@ from functools import partial
 from poet.baselines.chain import forward_count
 from poet.baselines.judging import Attempt, cheapest
 from poet.baselines.on_demand import OnDemand
-from poet.device import PLAIN, Costs
-from poet.graph import Graph
-from poet.schedule import Budget, Effort, Schedule, Solution
+from poet.values.device import PLAIN, Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Schedule, Solution
 
 UNITS = 1_000
 _SHARES = 40

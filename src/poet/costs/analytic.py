@@ -20,14 +20,14 @@ from collections.abc import Iterator
 
 import msgspec
 
+from poet.calls.sizes import SizedCall, sized_calls
+from poet.calls.workspace import workspace_bytes
 from poet.costs.classes import class_of
 from poet.costs.flops import call_flops, is_known
-from poet.costs.sizes import SizedCall, sized_calls
 from poet.costs.traffic import call_bytes
-from poet.costs.workspace import workspace_bytes
-from poet.device import PLAIN, Costs, Device, Run, Transfer
 from poet.errors import PoetError
-from poet.graph import Graph
+from poet.values.device import PLAIN, Costs, Device, Run, Transfer
+from poet.values.graph import Graph
 
 COPIED_BYTES_PER_FLOP = 8
 """Bytes moved, read and written together, that count as one FLOP where nothing else is known."""

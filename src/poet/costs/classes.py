@@ -6,8 +6,8 @@ largest of nine neighbours hardly one; so the rates of one machine lie a hundred
 convolution has more to prepare than an addition.
 """
 
+from poet.calls.sizes import SizedCall
 from poet.costs.flops import ATTENTIONS, CONVOLUTIONS, TRANSPOSED
-from poet.costs.sizes import SizedCall
 
 CLASSES = (
     "products",

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from poet.costs.workspace import workspace_bytes
-from poet.device import PLAIN, Costs, Device, Run, Stream
-from poet.graph import Graph
-from poet.streaming import TILE_BYTES, Loop, loops
+from poet.calls.loops import TILE_BYTES, Loop, loops
+from poet.calls.workspace import workspace_bytes
+from poet.values.device import PLAIN, Costs, Device, Run, Stream
+from poet.values.graph import Graph
 
 
 def with_streams(costs: Costs, graph: Graph, device: Device) -> Costs:

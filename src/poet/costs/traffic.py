@@ -9,7 +9,7 @@ not modelled: what one call leaves in a cache for the next counts again.
 from collections.abc import Callable
 from typing import Any
 
-from poet.costs.sizes import SizedCall, is_given
+from poet.calls.sizes import SizedCall, is_given
 
 
 def call_bytes(call: SizedCall) -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from poet.device import Device
 from poet.errors import PoetError
-from poet.files import read_toml
+from poet.values.device import Device
+from poet.values.files import read_toml
 
 _FOLDER = Path(__file__).parent
 

@@ -9,12 +9,12 @@ import threading
 import time
 from dataclasses import dataclass
 
-from poet.device import Costs
-from poet.graph import Graph
-from poet.planner.early import early_page_outs
-from poet.planner.staged import Staged, from_schedule, to_schedule
-from poet.referee import check
-from poet.schedule import BoundSource, Budget, Effort, Prices, Progress, Schedule, draft
+from poet.planner.model.staged import Staged, from_schedule, to_schedule
+from poet.planner.search.eager_page_outs import early_page_outs
+from poet.referee.replay import check
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import BoundSource, Budget, Effort, Prices, Progress, Schedule, draft
 
 
 @dataclass(frozen=True)

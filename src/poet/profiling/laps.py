@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from poet.profiles import Timing
-from poet.runtime.stores import Store
-from poet.runtime.trainer import Trainer
-from poet.schedule import Compute, Free, PageIn, PageOut, Plan
+from poet.runtime.session import Trainer
+from poet.runtime.stores.base import Store
 from poet.tracer.program import Program
+from poet.values.profile import Timing
+from poet.values.schedule import Compute, Free, PageIn, PageOut, Plan
 
 WARM_UP = 3
 LEAST_REPEATS = 7

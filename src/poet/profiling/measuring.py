@@ -11,10 +11,8 @@ from pathlib import Path
 
 import torch
 
-from poet.device import Device
 from poet.devices import find_device
 from poet.errors import PoetError
-from poet.profiles import Profile, Timing
 from poet.profiling.laps import Laps
 from poet.profiling.power import Meter, Spent, find_counter
 from poet.profiling.rates import measure_rates
@@ -22,11 +20,13 @@ from poet.profiling.results import Watts, costs_of, device_here
 from poet.profiling.schedules import keep_all, much_paging
 from poet.profiling.scratch import scratch_bytes
 from poet.profiling.store_speed import speeds_beside, store_speed, usual_bytes
-from poet.runtime.file_store import FileStore
 from poet.runtime.heap import keep_freed_memory
-from poet.runtime.memory_store import MemoryStore
-from poet.runtime.stores import Store
+from poet.runtime.stores.base import Store
+from poet.runtime.stores.file_store import FileStore
+from poet.runtime.stores.memory_store import MemoryStore
 from poet.tracer.program import Program
+from poet.values.device import Device
+from poet.values.profile import Profile, Timing
 
 Progress = Callable[[str, int, int], None]
 """Told what is being measured, and how many of its parts are done, of how many."""

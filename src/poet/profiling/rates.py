@@ -14,14 +14,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from poet.capturing import capture
+from poet.calls.sizes import sized_calls
 from poet.costs.classes import class_of
 from poet.costs.flops import call_flops
-from poet.costs.sizes import sized_calls
 from poet.costs.traffic import call_bytes
-from poet.optimizers import Adam
 from poet.profiling.laps import Laps
 from poet.profiling.schedules import keep_all
+from poet.tracer.capture import capture
+from poet.values.optimizers import Adam
 
 _SECONDS = 2.0
 _BATCH = {"cpu": 8, "cuda": 512}

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from poet.device import CLASS_FIGURES, LEAST_SPEED, PLAIN, Costs, Device, Run, Transfer
-from poet.graph import Graph
-from poet.profiles import StoreSpeed
 from poet.profiling.laps import Laps
 from poet.profiling.rates import Rates
 from poet.profiling.store_speed import Beside
+from poet.values.device import CLASS_FIGURES, LEAST_SPEED, PLAIN, Costs, Device, Run, Transfer
+from poet.values.graph import Graph
+from poet.values.profile import StoreSpeed
 
 _WORTH_IT = 1.1
 """Transfers are to run beside compute where both together get this much more done than in turn."""

@@ -3,12 +3,12 @@
 import msgspec
 
 from poet.baselines import STARTS
-from poet.device import Costs
 from poet.errors import PoetError
-from poet.planning import plan
-from poet.referee import check
-from poet.schedule import Budget, Effort, Plan, draft, places
+from poet.planning.plan import plan
+from poet.referee.replay import check
 from poet.tracer.program import Program
+from poet.values.device import Costs
+from poet.values.schedule import Budget, Effort, Plan, draft, places
 
 _ENDLESS = 2**50
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from poet.costs.workspace import workspace_bytes
-from poet.graph import Graph
-from poet.runtime.executor import Executor
-from poet.schedule import Compute, Plan
+from poet.calls.workspace import workspace_bytes
+from poet.runtime.step.executor import Executor
 from poet.tracer.program import Program
+from poet.values.graph import Graph
+from poet.values.schedule import Compute, Plan
 
 _MARK = "poet op "
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import torch
 
-from poet.graph import Graph
-from poet.profiles import StoreSpeed, Timing
 from poet.profiling.laps import Laps
-from poet.runtime.stores import Store
-from poet.schedule import PageIn, PageOut
+from poet.runtime.stores.base import Store
+from poet.values.graph import Graph
+from poet.values.profile import StoreSpeed, Timing
+from poet.values.schedule import PageIn, PageOut
 
 LEAST_BYTES = 4096
 _BESIDE_REPEATS = 4

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from poet.errors import PoetError
-from poet.files import write_text
-from poet.frontiers import Frontier
-from poet.solving import PLANNER
+from poet.planning.frontier import Frontier
+from poet.planning.solve import PLANNER
+from poet.values.files import write_text
 
 KINDS = (".html", ".csv", ".json", ".png", ".svg")
 STYLES: dict[str, tuple[str, str, str]] = {

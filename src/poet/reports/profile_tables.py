@@ -5,10 +5,10 @@ from collections import defaultdict
 import msgspec
 
 from poet.costs.analytic import analytic, main_kind
-from poet.device import PLAIN, Costs, Device
-from poet.graph import Graph
-from poet.profiles import Profile, StoreSpeed, Timing
-from poet.quantities import amount_text, bytes_text
+from poet.values.device import PLAIN, Costs, Device
+from poet.values.graph import Graph
+from poet.values.profile import Profile, StoreSpeed, Timing
+from poet.values.quantities import amount_text, bytes_text
 
 WRONG = 2.0
 """Analytic costs are called wrong from this factor on."""

@@ -2,7 +2,7 @@
 
 The graph's files hold calls so that readers need no torch; here are the two directions. What JSON
 lacks is a one-key object: a tensor, a dtype, a device, a number that is not finite (see
-`poet.graph.Call`).
+`poet.values.graph.Call`).
 """
 
 from collections.abc import Callable

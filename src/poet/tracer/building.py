@@ -4,9 +4,9 @@ from typing import Any, Protocol
 
 import torch
 
-from poet.graph import Call, Value
 from poet.tracer.arguments import Reference, dtype_text, encode, kind_of, named_arguments
 from poet.tracer.nodes import GETITEM, Node, factory_dtype, strides_of
+from poet.values.graph import Call, Value
 
 
 class Storages(Protocol):

@@ -11,8 +11,8 @@ import msgspec
 import torch
 
 from poet.errors import PoetError
-from poet.optimizers import SGD, Adam, AdamW, Optimizer
 from poet.tracer.step import Step
+from poet.values.optimizers import SGD, Adam, AdamW, Optimizer
 
 
 class Groups(NamedTuple):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from poet.graph import Graph
+from poet.values.graph import Graph
 
 
 class Layout(

@@ -26,7 +26,6 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 
 from poet.errors import PoetError
-from poet.graph import Call, Op, Phase, Role, Tensor, Value
 from poet.tracer.arguments import Reference, dtype_text, encode
 from poet.tracer.building import OpBuilder
 from poet.tracer.nodes import (
@@ -42,6 +41,7 @@ from poet.tracer.nodes import (
     storage_of,
     strides_of,
 )
+from poet.values.graph import Call, Op, Phase, Role, Tensor, Value
 
 _FIRST = "the gradient of the loss"
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from poet.graph import Graph, Role
+from poet.values.graph import Graph, Role
 
 
 def likely_cause(planned: Graph, captured: Graph) -> str:

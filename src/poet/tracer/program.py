@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from poet.errors import PoetError
-from poet.graph import Op, Tensor
-from poet.schedule import Compute, Free, PageIn, PageOut, Plan, Schedule
 from poet.tracer.arguments import decode, target_of
 from poet.tracer.kernels import FIRST_MOMENTUM, KERNELS
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
 from poet.tracer.step import Outputs, Step, take_apart
+from poet.values.graph import Op, Tensor
+from poet.values.schedule import Compute, Free, PageIn, PageOut, Plan, Schedule
 
 
 class Result(NamedTuple):

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from poet.graph import Call, InPlace, Op, Tensor
-from poet.optimizers import Optimizer
-from poet.tracer.joining import joined
+from poet.rewrites.joining import joined
 from poet.tracer.lowering import Lowered, View
+from poet.values.graph import Call, InPlace, Op, Tensor
+from poet.values.optimizers import Optimizer
 
 
 class Updated(NamedTuple):

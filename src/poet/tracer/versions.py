@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from poet.optimizers import Optimizer
+from poet.values.optimizers import Optimizer
 
 
 @functools.cache
@@ -17,7 +17,8 @@ def versions() -> list[str]:
     found = sorted(f"{each.name} {each.version}" for each in importlib.metadata.distributions())
     home = Path(__file__).parent.parent
     ours = hashlib.sha256()
-    for file in sorted((*home.glob("*.py"), *home.glob("tracer/*.py"), *home.glob("zoo/*.py"))):
+    rooms = ("values", "calls", "rewrites", "tracer", "zoo")
+    for file in sorted(file for room in rooms for file in home.glob(f"{room}/*.py")):
         ours.update(file.read_bytes())
     return [*found, sys.version, ours.hexdigest()]
 

@@ -12,8 +12,8 @@ import importlib
 
 from poet.errors import PoetError
 from poet.zoo.catalogue import MODELS, Entry, Option
-from poet.zoo.made import Made
 from poet.zoo.spec import Spec, parse
+from poet.zoo.task import Made
 
 __all__ = ["MODELS", "Entry", "Made", "Option", "Spec", "build", "parse"]
 

@@ -20,8 +20,8 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from poet.zoo.made import Made, train_only
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made, train_only
 
 
 def make(spec: Spec) -> Made:

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from poet.zoo.made import Made, train_only
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made, train_only
 
 
 def finish(spec: Spec, model: nn.Module, head: nn.Module, *, pixelwise: bool = False) -> Made:

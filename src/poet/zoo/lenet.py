@@ -9,8 +9,8 @@ border of 2; images of 32×32 and more get none. Starts as torch's layers do.
 from torch import nn
 
 from poet.zoo.images import finish
-from poet.zoo.made import Made
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made
 
 
 def make(spec: Spec) -> Made:

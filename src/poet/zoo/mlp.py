@@ -5,8 +5,8 @@ back-propagating errors", 1986; with ReLU. Starts as torch's layers do.
 from torch import nn
 
 from poet.zoo.images import dropout, finish
-from poet.zoo.made import Made
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made
 
 
 def make(spec: Spec) -> Made:

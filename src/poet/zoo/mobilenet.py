@@ -5,8 +5,8 @@ linear bottlenecks", 2018. Parameters are named as in torchvision.
 from torch import Tensor, nn
 
 from poet.zoo.images import dropout, finish, start_convolutions
-from poet.zoo.made import Made
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made
 
 _STAGES = (  # table 2 of the paper: expansion, channels, blocks, stride of the first
     (1, 16, 1, 1),

@@ -8,8 +8,8 @@ named as in torchvision. The `imagenet` stem makes maps four times smaller, the 
 from torch import Tensor, nn
 
 from poet.zoo.images import finish, start_convolutions
-from poet.zoo.made import Made
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from poet.zoo.images import finish, start_convolutions
-from poet.zoo.made import Made
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made
 
 _HALVINGS = 4
 

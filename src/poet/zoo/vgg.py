@@ -9,8 +9,8 @@ mean of the pixels, and one hidden layer of 512.
 from torch import Tensor, nn
 
 from poet.zoo.images import dropout, finish, start_convolutions
-from poet.zoo.made import Made
 from poet.zoo.spec import Spec
+from poet.zoo.task import Made
 
 _BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # channels and how many convolutions
 _CLASSIFIERS = {"large": (7, (4096, 4096)), "small": (1, (512,))}  # pixels a side, hidden layers

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from poet.errors import PoetError
-from poet.planner.matrix import Floats, Program
+from poet.planner.model.matrix import Floats, Program
 
 Outcome = Literal["optimal", "stopped", "infeasible", "failed"]
 

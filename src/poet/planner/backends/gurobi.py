@@ -7,7 +7,7 @@ import numpy as np
 
 from poet.errors import PoetError
 from poet.planner.backends import Answer, Limits, Outcome
-from poet.planner.matrix import Floats, Program
+from poet.planner.model.matrix import Floats, Program
 
 _STATUS: dict[int, Outcome] = {
     2: "optimal",

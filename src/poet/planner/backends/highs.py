@@ -4,7 +4,7 @@ import highspy
 import numpy as np
 
 from poet.planner.backends import Answer, Limits, Outcome
-from poet.planner.matrix import Floats, Program
+from poet.planner.model.matrix import Floats, Program
 
 _STATUS: dict[highspy.HighsModelStatus, Outcome] = {
     highspy.HighsModelStatus.kOptimal: "optimal",

@@ -8,15 +8,15 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from poet.errors import PoetError
-from poet.graph import printable
-from poet.quantities import amount_text
 from poet.reports.page.levels import levels
 from poet.reports.page.palette import KINDS, STATES
 from poet.reports.page.residency import is_shown
 from poet.reports.page.scales import bytes_scale, seconds_scale, shortened
 from poet.reports.page.sections import short_bytes
 from poet.reports.page.view import View, look_at
-from poet.schedule import Compute, Plan
+from poet.values.graph import printable
+from poet.values.quantities import amount_text
+from poet.values.schedule import Compute, Plan
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -8,11 +8,11 @@ from collections import Counter, defaultdict
 
 import msgspec
 
-from poet.graph import printable
-from poet.quantities import bytes_text
+from poet.referee.verdict import Report
 from poet.reports.page.walk import Walk
-from poet.schedule import Compute, Plan
-from poet.verdict import Report
+from poet.values.graph import printable
+from poet.values.quantities import bytes_text
+from poet.values.schedule import Compute, Plan
 
 TOP = 15
 

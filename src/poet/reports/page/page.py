@@ -11,13 +11,13 @@ from hashlib import sha256
 from importlib import resources
 
 from poet.errors import PoetError
-from poet.graph import printable
 from poet.reports.page import sections
 from poet.reports.page.markup import Markup, join, tag
 from poet.reports.page.palette import KINDS, STATES, Paint
 from poet.reports.page.payload import encoded
 from poet.reports.page.residency import is_shown
 from poet.reports.page.view import View
+from poet.values.graph import printable
 
 _SCRIPTS = ("units.js", "ram.js", "residency.js", "page.js")
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from poet.graph import Role
+from poet.values.graph import Role
 
 Kind = Role | Literal["workspace"]
 State = Literal["ram", "store", "both", "computing", "recomputing", "paging"]

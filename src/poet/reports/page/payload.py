@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from poet.graph import printable
 from poet.reports.page.palette import KINDS, STATES
 from poet.reports.page.residency import is_shown
 from poet.reports.page.view import View
 from poet.reports.page.walk import Span
+from poet.values.graph import printable
 
 ACTIONS = {
     "compute": "compute",

@@ -5,14 +5,14 @@ import warnings
 from typing import TYPE_CHECKING
 
 from poet.errors import PoetError
-from poet.graph import printable
-from poet.quantities import amount_text
 from poet.reports.page.levels import levels
 from poet.reports.page.palette import KINDS, STATES, State
 from poet.reports.page.residency import is_shown
 from poet.reports.page.scales import bytes_scale, seconds_scale, shortened
 from poet.reports.page.sections import short_bytes
 from poet.reports.page.view import View
+from poet.values.graph import printable
+from poet.values.quantities import amount_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

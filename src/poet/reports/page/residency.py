@@ -5,8 +5,8 @@ make the two legs that drawings of such schedules have. A step of a large networ
 tensors of a few bytes; these are folded away until somebody asks for them.
 """
 
-from poet.graph import Graph
 from poet.reports.page.walk import Walk
+from poet.values.graph import Graph
 
 FOLD_SHARE = 0.001
 """Tensors below this share of the peak are folded at first."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from poet.graph import printable
-from poet.quantities import amount_text, bytes_text
 from poet.reports.page.figures import TOP, OpFigures
 from poet.reports.page.markup import Child, Markup, join, tag
 from poet.reports.page.view import View, bound_text, device_text
-from poet.schedule import Goal, Transfers
+from poet.values.graph import printable
+from poet.values.quantities import amount_text, bytes_text
+from poet.values.schedule import Goal, Transfers
 
 _TRANSFERS: dict[Transfers, str] = {
     "serial": "serial: compute waits for each",

@@ -9,18 +9,18 @@ from math import nan
 import msgspec
 
 from poet.baselines.keep_all import keep_all
-from poet.comparisons import Row
-from poet.device import Costs
 from poet.devices import device_names, find_device
-from poet.graph import printable
-from poet.quantities import amount_text, bytes_text
-from poet.referee import check
+from poet.planning.compare import Row
+from poet.referee.replay import check
+from poet.referee.verdict import Report
 from poet.reports.explain import complaints, peak_text
 from poet.reports.page.figures import OpFigures, Part, costly_ops, split
 from poet.reports.page.residency import first_uses, fold_bytes
 from poet.reports.page.walk import Walk, walk
-from poet.schedule import Effort, Goal, Plan, draft
-from poet.verdict import Report
+from poet.values.device import Costs
+from poet.values.graph import printable
+from poet.values.quantities import amount_text, bytes_text
+from poet.values.schedule import Effort, Goal, Plan, draft
 
 
 class KeptAll(msgspec.Struct, frozen=True, kw_only=True):

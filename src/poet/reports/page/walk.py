@@ -18,11 +18,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from poet.clocks import ListClock, TimelineClock
-from poet.referee import check
+from poet.referee.clocks import ListClock, TimelineClock
+from poet.referee.replay import check
+from poet.referee.verdict import LIMITS, Report
 from poet.reports.page.palette import Kind, State
-from poet.schedule import Compute, PageIn, PageOut, Plan, draft
-from poet.verdict import LIMITS, Report
+from poet.values.schedule import Compute, PageIn, PageOut, Plan, draft
 
 Action = Literal["compute", "recompute", "page_out", "page_in", "free"]
 

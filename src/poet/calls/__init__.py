@@ -1,0 +1,1 @@
+"""What an op's calls mean: sizes, operands, workspace, loops over tiles."""

@@ -1,0 +1,137 @@
+"""`poet profile`: what every op of a model takes on this machine."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+
+from poet.cli.models import CacheFlag, JsonFlag, progress_bar
+from poet.values.files import check_writable, write_json
+from poet.values.optimizers import parse_optimizer
+
+_NOISY = 0.3
+_ROWS = 12
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--json` prints; the file has all of it."""
+
+    graph: str
+    machine: str
+    ops: int
+    repeats: int
+    step_seconds: float
+    step_low_seconds: float
+    step_high_seconds: float
+    analytic_seconds: float
+    page_in_bytes_per_second: float
+    page_out_bytes_per_second: float
+    compute_watts: float
+    energy: str
+
+
+def profile(
+    model: Annotated[
+        str, typer.Argument(help="A model (see: poet models), or your_file.py:function.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the profile here (.json).")
+    ] = None,
+    device: Annotated[
+        Literal["host", "cuda"], typer.Option(help="This machine's CPU, or its GPU.")
+    ] = "host",
+    store: Annotated[
+        Path | None,
+        typer.Option(help="The folder for pages to measure. Default: this one; cuda: host memory."),
+    ] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="none, sgd, adam, adamw?weight_decay=0.1: as for what uses it.")
+    ] = "sgd",
+    granularity: Annotated[
+        Literal["planning", "op"], typer.Option(help="Merged ops, or each.")
+    ] = "planning",
+    fuse_updates: Annotated[
+        bool, typer.Option("--fuse-updates", help="One op for a weight gradient and its update.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="About how long to repeat steps.", min=0.1)] = 20.0,
+    power: Annotated[
+        str | None,
+        typer.Option(help="The board whose watts to take where no counter is. Default: laptop."),
+    ] = None,
+    cache: CacheFlag = True,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Measure every op of a model on this machine, for poet plan --costs."""
+    if output is not None:
+        check_writable(output, force)
+    chosen = parse_optimizer(optimizer)
+    from poet.profiling.measuring import profile as measured
+    from poet.tracer.capture import capture_named
+
+    program = capture_named(
+        model,
+        chosen,
+        granularity=granularity,
+        fuse_updates=fuse_updates,
+        cache=cache,
+        on="cuda" if device == "cuda" else "cpu",
+    )
+    with progress_bar() as show:
+
+        def progress(what: str, done: int, count: int) -> None:
+            show(f"measuring {what}", done, count)
+
+        found = measured(program, store=store, seconds=seconds, power=power, progress=progress)
+    if output is not None:
+        write_json(found, output, force)
+    if found.step.spread > _NOISY:
+        print(
+            f"poet: steps took between {found.step.low_seconds:.3g} and "
+            f"{found.step.high_seconds:.3g} s: something else was running, or the clock changes. "
+            "Measure again on an idle machine.",
+            file=sys.stderr,
+        )
+    from poet.costs.analytic import analytic
+
+    if json:
+        here = found.device
+        summary = Summary(
+            graph=program.graph.name,
+            machine=found.machine,
+            ops=len(found.ops),
+            repeats=found.repeats,
+            step_seconds=found.step.seconds,
+            step_low_seconds=found.step.low_seconds,
+            step_high_seconds=found.step.high_seconds,
+            analytic_seconds=analytic(program.graph, here).keep_all_seconds,
+            page_in_bytes_per_second=here.page_in_bytes_per_second,
+            page_out_bytes_per_second=here.page_out_bytes_per_second,
+            compute_watts=here.compute_watts,
+            energy=found.energy,
+        )
+        print(msgspec.json.encode(summary).decode())
+        return
+    from rich.console import Console
+
+    from poet.reports import profile_tables as tables
+    from poet.reports.tables import print_table
+
+    console = Console()
+    print_table(console, [("", "left"), ("", "left")], tables.profile_rows(found, program.graph))
+    print()
+    print_table(
+        console,
+        [("slowest ops", "left"), ("kind", "left"), ("ms", "right"), ("of the step", "right"),
+         ("spread", "right"), ("outliers", "right"), ("workspace", "right")],
+        tables.op_rows(found, program.graph, _ROWS),
+    )  # fmt: skip
+    print()
+    print_table(
+        console,
+        [("kind", "left"), ("ops", "right"), ("ms", "right"), ("of the step", "right"),
+         ("by rates ms", "right"), ("by rates ÷ measured", "right")],
+        tables.judged_rows(tables.judged(program.graph, found.costs, found.device)),
+    )  # fmt: skip

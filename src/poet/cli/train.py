@@ -1,0 +1,330 @@
+"""`poet train`: real steps on real data under a RAM budget, with what was predicted beside it.
+
+With `--checkpoint` a run survives whatever happens to it: Ctrl-C and SIGTERM end it after a step
+that is whole, and `--resume` goes on from the last checkpoint with the same bits, as if nothing had
+happened. Saving and loading are the runtime's; what is here is when, and what a person is told.
+"""
+
+import contextlib
+import itertools
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median_high
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import typer
+
+from poet.cli.models import CacheFlag, JsonFlag
+from poet.errors import PoetError
+from poet.profiling.power import find_counter
+from poet.reports.summaries import (
+    COMPARED,
+    Outcome,
+    compared_rows,
+    outcome_rows,
+)
+from poet.values.files import check_writable
+from poet.values.optimizers import Optimizer, parse_optimizer
+from poet.values.quantities import amount_text, bytes_text, parse_bytes
+from poet.values.schedule import Plan
+
+if TYPE_CHECKING:
+    from poet.runtime.state.checkpoints import Origin
+    from poet.runtime.state.generations import Generations
+    from poet.training.trainer import Trainer
+
+_EVERY = 100
+_INTERRUPTED = 130
+
+
+def train(
+    model: Annotated[
+        str, typer.Argument(help="A model (see: poet models), or your_file.py:function.")
+    ],
+    ram: Annotated[
+        str | None, typer.Option(help="RAM budget: 300000, 500KB, 256KiB. Default: no limit.")
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(help="Training steps in all, with those before a resume.", min=1)
+    ] = 20,
+    store: Annotated[
+        Path | None, typer.Option(help="A folder for pages. Default: nothing is paged.")
+    ] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="sgd, adam, adamw, with options: sgd?lr=0.1&momentum=0.9.")
+    ] = "adam?lr=0.001",
+    device: Annotated[
+        str | None,
+        typer.Option(help="The board whose rates the plan's costs follow. Default: laptop."),
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Measured costs (poet profile) to plan with.")
+    ] = None,
+    params: Annotated[
+        Literal["auto", "resident", "paged", "streamed"],
+        typer.Option(
+            help="Parameters and state between steps: in RAM, in the store, or there and read in "
+            "tiles. auto: the first that fits."
+        ),
+    ] = "auto",
+    time_limit: Annotated[float, typer.Option(help="Seconds to plan.", min=0.0)] = 20.0,
+    seed: Annotated[int, typer.Option(help="Of weights, data and dropout.", min=0)] = 0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A folder for checkpoints, from which to resume.")
+    ] = None,
+    every: Annotated[
+        int | None, typer.Option(help=f"Steps from checkpoint to checkpoint: {_EVERY}.", min=1)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest good checkpoint.")
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the final weights here (.safetensors).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the weights.")] = False,
+    cache: CacheFlag = True,
+    json: JsonFlag = False,
+) -> None:
+    """Train a model for some steps, never above a RAM budget."""
+    chosen = parse_optimizer(optimizer)
+    if chosen is None:
+        raise PoetError("training needs an optimizer: sgd, adam or adamw")
+    if checkpoint is None and (resume or every is not None):
+        what = "--resume" if resume else "--every"
+        raise PoetError(f"{what} needs the folder with the checkpoints: --checkpoint DIR")
+    if save is not None:
+        check_writable(save, force)
+    import torch
+
+    from poet.runtime.state.checkpoints import Origin
+    from poet.runtime.state.generations import Generations
+    from poet.training.interrupts import Interrupts
+    from poet.training.resuming import check_rates, go_on_from, kept_plan
+
+    origin = Origin(
+        model=_known_name(model),
+        seed=seed,
+        device=device or ("laptop" if costs is None else str(costs)),
+        params=params,
+        ram_bytes=None if ram is None else parse_bytes(ram, "RAM budget"),
+        has_store=store is not None,
+    )
+    with ExitStack() as ending:
+        folder = None if checkpoint is None else ending.enter_context(Generations(checkpoint))
+        found = None if folder is None else go_on_from(folder, resume, origin, _say)
+        made, stream, data = _problem(model, seed)
+        trainer = _trainer(
+            made, chosen, kept_plan(found, origin), ram=ram, store=store,
+            device=device, costs=costs, params=params, time_limit=time_limit, cache=cache,
+        )  # fmt: skip
+        # Parameters are not brought back into RAM, where they might pass the budget.
+        ending.callback(trainer.close, bring_back=False)
+        for path in trainer.removed_stale:
+            _say(f"removed {path}: pages of a process that was killed")
+        torch.manual_seed(seed)
+        if found is not None:
+            trainer.check_fits(found)
+            check_rates(found, trainer.learning_rates)
+            trainer.load(found)
+            _say(f"going on from step {trainer.steps:,} in {checkpoint}")
+        if folder is not None:
+            folder.write_plan(trainer.plan)
+        run = _Run(trainer, folder, origin, None if found is None else trainer.steps)
+        with Interrupts(_say) as interrupts, _bar(trainer, steps) as show:
+            batches = stream(trainer.steps)
+            while trainer.steps < steps and not interrupts.asked:
+                run.step(next(batches))
+                show(run.losses[-1], run.seconds[-1])
+                if trainer.steps % (every or _EVERY) == 0:
+                    run.keep()
+            run.keep()
+            if save is not None:
+                trainer.save_weights(save)
+        few = max(1, min(5, len(run.losses) // 4))
+        outcome = Outcome(
+            model=model,
+            data=data,
+            steps=trainer.steps,
+            first_loss=_mean(run.losses[:few]),
+            last_loss=_mean(run.losses[-few:]),
+            step_seconds=median_high(run.seconds) if run.seconds else None,
+            predicted_seconds=trainer.plan.seconds,
+            peak_bytes=trainer.peak_bytes,
+            predicted_peak_bytes=(trainer.plan.peak_bytes or 0) + trainer.store_buffer_bytes,
+            ram_bytes=trainer.budget_bytes,
+            paged_bytes=trainer.paged_bytes,
+            step_paged_bytes=median_high(run.paged) if run.paged else None,
+            predicted_paged_bytes=trainer.plan.paged_bytes,
+            step_joules=median_high(run.joules) if run.joules else None,
+            predicted_joules=trainer.plan.joules,
+            energy=run.energy,
+            costs=trainer.costs_text,
+            resumed_from=None if found is None else found.about.steps,
+            interrupted=trainer.steps < steps,
+            checkpoint=None if checkpoint is None else str(checkpoint),
+            weights=None if save is None else str(save),
+        )
+    _print(outcome, json)
+    if not run.losses and not outcome.interrupted:
+        _say(f"{checkpoint} is at step {outcome.steps:,} already, and --steps {steps:,} is in all")
+    if outcome.interrupted:
+        how = (
+            f"go on with: {_again(save)}" if checkpoint else "give --checkpoint DIR to go on later"
+        )
+        _say(f"interrupted after step {outcome.steps:,} of {steps:,}; {how}")
+        raise typer.Exit(0 if checkpoint or save else _INTERRUPTED)
+
+
+def _print(outcome: Outcome, json: bool) -> None:
+    if json:
+        print(msgspec.json.encode(outcome).decode())
+        return
+    from rich.console import Console
+
+    from poet.reports.tables import print_table
+
+    console = Console()
+    print_table(console, [("", "left"), ("", "left")], outcome_rows(outcome))
+    if rows := compared_rows(outcome):
+        print()
+        print_table(console, COMPARED, rows)
+        print()
+        sources = [("predicted", f"by {outcome.costs}"), ("real energy", outcome.energy)]
+        print_table(console, [("", "left"), ("", "left")], sources)
+
+
+class _Run:
+    """Steps with their losses and times, and checkpoints where there is a folder for them."""
+
+    def __init__(
+        self, trainer: "Trainer", folder: "Generations | None", origin: "Origin", kept: int | None
+    ) -> None:
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+        self.paged: list[int] = []
+        self.joules: list[float] = []
+        self._counter = find_counter(trainer.program.model_device.type)
+        self.energy = (
+            f"at the plan's mean of {trainer.mean_watts:.3g} W: no counter was found here"
+            if self._counter is None
+            else f"counted by {self._counter.name}"
+        )
+        self._trainer, self._folder, self._origin = trainer, folder, origin
+        self._kept = kept
+        """The step of the last checkpoint."""
+
+    def step(self, batch: Any) -> None:
+        trainer, counter = self._trainer, self._counter
+        paged = trainer.paged_bytes
+        joules = 0.0 if counter is None else counter.joules()
+        started = time.perf_counter()
+        try:
+            loss = trainer.run(batch).loss.item()
+        except Exception as error:
+            own = isinstance(error, PoetError)
+            what = str(error) if own else f"{type(error).__name__}: {error}"
+            if self._kept is not None:
+                last = f"The last checkpoint is of step {self._kept:,}; go on with: {_again(None)}"
+                what = f"{what.rstrip('.')}. {last}"
+            raise PoetError(f"step {self._trainer.steps + 1:,} failed: {what}") from error
+        self.seconds.append(time.perf_counter() - started)
+        self.losses.append(loss)
+        self.paged.append(trainer.paged_bytes - paged)
+        self.joules.append(
+            trainer.mean_watts * self.seconds[-1] if counter is None else counter.joules() - joules
+        )
+
+    def keep(self) -> None:
+        """Save a checkpoint, if there is a folder and something new."""
+        now = self._trainer.steps
+        if self._folder is not None and now != self._kept:
+            self._trainer.save(
+                self._folder, msgspec.structs.replace(self._origin, data_position=now)
+            )
+            self._kept = now
+
+
+def _trainer(
+    made: tuple[Any, Any, Any], optimizer: Optimizer, plan: Plan | None, **options: Any
+) -> "Trainer":
+    """A trainer that follows the plan, or where that is for another graph, makes its own."""
+    from poet.training.trainer import Trainer
+
+    model, example, loss = made
+    if plan is not None:
+        with contextlib.suppress(PoetError):  # whatever else is wrong will be said again
+            trainer = Trainer(model, loss, optimizer, example, plan=plan, **options)
+            _say("using the plan of before")
+            return trainer
+    return Trainer(model, loss, optimizer, example, **options)
+
+
+def _problem(
+    model: str, seed: int
+) -> tuple[tuple[Any, Any, Any], Callable[[int], Iterator[Any]], str]:
+    """Model, example and loss; batches without end, from a number on; and what they are."""
+    from poet.tracer.capture import made_by_name
+
+    made = made_by_name(model, seed)
+    if ".py:" in model:
+        what = "the example that the file gives, again and again"
+        return made, lambda start: itertools.repeat(made[1]), what
+    from poet.data import batches, describe
+
+    return made, lambda start: iter(batches(model, seed, start=start)), describe(model)
+
+
+def _known_name(model: str) -> str:
+    """A model as it is known from run to run: wherever its file is now, or its options in order."""
+    if ".py:" in model:
+        return Path(model).name
+    from poet.zoo import parse
+
+    return parse(model).text
+
+
+def _again(save: Path | None) -> str:
+    """The command that goes on with this one."""
+    more = ["--resume", *(["--force"] if save is not None else [])]
+    return shlex.join(["poet", *sys.argv[1:], *(each for each in more if each not in sys.argv)])
+
+
+def _mean(losses: list[float]) -> float | None:
+    return sum(losses) / len(losses) if losses else None
+
+
+def _say(text: str) -> None:
+    print(f"poet: {text}", file=sys.stderr)
+
+
+@contextmanager
+def _bar(trainer: "Trainer", steps: int) -> Iterator[Callable[[float, float], None]]:
+    """A progress bar on a terminal's stderr: loss, step time, RAM peak and budget, pages."""
+    if not sys.stderr.isatty():
+        yield lambda loss, seconds: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    limit = trainer.budget_bytes
+    budget = "" if limit is None else f" of {bytes_text(limit)}"
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task("", total=steps, completed=trainer.steps)
+
+        def show(loss: float, seconds: float) -> None:
+            peak, paged = bytes_text(trainer.peak_bytes), bytes_text(trainer.paged_bytes)
+            text = f"loss {loss:.4f}, {amount_text(seconds, 's')}, RAM {peak}{budget}"
+            bar.update(task, advance=1, description=f"{text}, paged {paged}")
+
+        yield show

@@ -1,0 +1,1 @@
+"""The card: what lies on it, and what a new one holds."""

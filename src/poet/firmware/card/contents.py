@@ -1,0 +1,193 @@
+"""What goes on a new card: weights from a file or a seed, and samples from a file or a seed."""
+
+import json
+import struct
+from math import prod, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poet.errors import PoetError
+from poet.values.graph import Graph
+from poet.values.schedule import LASTING
+
+Arrays = dict[int, np.ndarray[Any, Any]]
+
+_CODES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL"}
+_DTYPES = {code: dtype for dtype, code in _CODES.items()}
+
+
+def scalars(graph: Graph) -> dict[str, int]:
+    """The tensors of the learning rate and of the step count, by the updates that read them."""
+    found: dict[str, int] = {}
+    for op in graph.ops:
+        for call in op.calls:
+            if not call.kind.startswith("poet.") or "parameter" not in call.arguments:
+                continue
+            for name, key in (("learning_rate", "rate"), ("step", "count")):
+                argument = call.arguments.get(name)
+                if not isinstance(argument, dict):
+                    continue
+                if found.setdefault(key, argument["tensor"]) != argument["tensor"]:
+                    raise PoetError("C is written for one learning rate; this network has several")
+    return found
+
+
+def inputs_of(graph: Graph) -> tuple[int, ...]:
+    """The tensors of a batch."""
+    special = set(scalars(graph).values())
+    return tuple(i for i in graph.given if graph.tensors[i].role == "input" and i not in special)
+
+
+def first_values(
+    graph: Graph, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
+) -> Arrays:
+    """Parameters, buffers and optimizer state as a new network has them.
+
+    `known` are those of the network itself, by name. Without, weights are uniform within 1 / sqrt
+    (inputs of a unit), as PyTorch's layers begin; norms begin with weight 1 and bias 0, their
+    statistics with mean 0 and variance 1. What other buffers hold cannot be guessed.
+    """
+    known = known or {}
+    chance = np.random.default_rng(seed)
+    made: Arrays = {}
+    for i in graph.given:
+        tensor = graph.tensors[i]
+        if tensor.role not in LASTING:
+            continue
+        shape, dtype, name = tensor.shape or (), tensor.dtype or "float32", tensor.name
+        if name in known and tensor.role != "optimizer_state":
+            made[i] = known[name].astype(dtype)
+        elif tensor.role == "optimizer_state":
+            made[i] = np.full(shape, -0.0, dtype)  # -0.0 + g is g, bit for bit
+        elif tensor.role == "buffer" or dtype != "float32":
+            if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+                raise PoetError(
+                    f"what the buffer {name} holds is not known: give --weights with a file that "
+                    "has it"
+                )
+            made[i] = np.full(shape, 1 if name.endswith("running_var") else 0, dtype)
+        elif len(shape) > 1:
+            bound = 1 / sqrt(max(1, prod(shape[1:])))
+            made[i] = chance.uniform(-bound, bound, shape).astype(dtype)
+        else:
+            made[i] = np.full(shape, 1.0 if name.endswith("weight") else 0.0, dtype)
+    return made
+
+
+def weights_from(
+    graph: Graph, path: Path, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
+) -> Arrays:
+    """A safetensors file's parameters and buffers; optimizer state begins anew.
+
+    Buffers that are constants of the network are often not in such a file: those are `known`.
+    """
+    given = read_safetensors(path)
+    made = first_values(graph, seed, {**(known or {}), **given})
+    for i in made:
+        tensor = graph.tensors[i]
+        if tensor.name not in given and (
+            tensor.role == "optimizer_state"
+            or (tensor.role == "buffer" and tensor.name in (known or {}))
+        ):
+            continue
+        if tensor.name not in given:
+            raise PoetError(f"{path} has no {tensor.name}, which the network needs")
+        if given[tensor.name].shape != tuple(tensor.shape or ()):
+            raise PoetError(
+                f"{tensor.name} is {list(given[tensor.name].shape)} in {path}; the network's is "
+                f"{list(tensor.shape or ())}"
+            )
+        made[i] = given[tensor.name].astype(tensor.dtype or "float32")
+    return made
+
+
+def random_samples(graph: Graph, count: int, seed: int) -> list[Arrays]:
+    """Batches of noise with labels that exist, for a network that is to show that it trains."""
+    chance = np.random.default_rng([seed, 1])
+    most = _label_counts(graph)
+    made: list[Arrays] = []
+    for _ in range(count):
+        record: Arrays = {}
+        for i in inputs_of(graph):
+            tensor = graph.tensors[i]
+            shape, dtype = tensor.shape or (), tensor.dtype or "float32"
+            if np.issubdtype(np.dtype(dtype), np.floating):
+                record[i] = chance.standard_normal(shape).astype(dtype)
+            else:
+                record[i] = chance.integers(0, most.get(i, 2), shape).astype(dtype)
+        made.append(record)
+    return made
+
+
+def _label_counts(graph: Graph) -> dict[int, int]:
+    """For a tensor of indices the number of rows or classes that it chooses from."""
+    found: dict[int, int] = {}
+    for k, op in enumerate(graph.ops):
+        for call in op.calls:
+            for target, source, dim in (("target", "self", 1), ("indices", "weight", 0)):
+                index, table = call.arguments.get(target), call.arguments.get(source)
+                if isinstance(index, dict) and isinstance(table, dict) and "tensor" in index:
+                    ((key, n),) = table.items()
+                    shape = (graph.tensors if key == "tensor" else graph.ops[k].values)[n].shape
+                    if shape is not None and len(shape) > dim:
+                        found[index["tensor"]] = shape[dim]
+    return found
+
+
+def samples_from(graph: Graph, path: Path) -> list[Arrays]:
+    """A safetensors file with one tensor for each input, stacked along a first dimension."""
+    given = read_safetensors(path)
+    wanted = inputs_of(graph)
+    names = {i: graph.tensors[i].name for i in wanted}
+    missing = [name for name in names.values() if name not in given]
+    if missing:
+        raise PoetError(f"{path} has no {missing[0]!r}; the inputs are {', '.join(names.values())}")
+    counts = {len(given[name]) for name in names.values()}
+    if len(counts) != 1 or counts == {0}:
+        raise PoetError(f"{path} has inputs of different lengths: {sorted(counts)}")
+    for i, name in names.items():
+        if given[name].shape[1:] != tuple(graph.tensors[i].shape or ()):
+            raise PoetError(
+                f"{name} is {list(given[name].shape)} in {path}; it must be samples of "
+                f"{list(graph.tensors[i].shape or ())}"
+            )
+    (count,) = counts
+    return [{i: given[name][n] for i, name in names.items()} for n in range(count)]
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors of a file, by name."""
+    try:
+        raw = path.read_bytes()
+        (length,) = struct.unpack("<Q", raw[:8])
+        header = json.loads(raw[8 : 8 + length])
+        body, found = raw[8 + length :], {}
+        for name, about in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = about["data_offsets"]
+            flat = np.frombuffer(body[begin:end], dtype=_DTYPES[about["dtype"]])
+            found[name] = flat.reshape(about["shape"])
+        return found
+    except OSError as error:
+        raise PoetError(f"{path} cannot be read: {error.strerror}") from error
+    except (KeyError, ValueError, TypeError, struct.error) as error:
+        raise PoetError(f"{path} is no safetensors file that a card can take: {error}") from error
+
+
+def write_safetensors(tensors: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
+    header, at = {}, 0
+    for name, array in tensors.items():
+        end = at + array.nbytes
+        header[name] = {
+            "dtype": _CODES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [at, end]
+        }  # fmt: skip
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array).tobytes())

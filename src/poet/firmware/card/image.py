@@ -1,0 +1,159 @@
+"""The card: one image with parameters, optimizer state, data and room for pages.
+
+    sector 0     header: magic, version, steps to do and done, samples, seed, learning rate, the
+                 network's fingerprint, checksum
+    then         one slot for each parameter, buffer and piece of optimizer state
+    then         one slot for each tensor that the plan pages out
+    then         the samples, one record after the other: the inputs of a step
+
+Slots and records begin at sectors. Numbers are little-endian.
+"""
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from poet.errors import PoetError
+from poet.values.graph import Graph
+from poet.values.schedule import LASTING, PageIn, PageOut, Plan
+
+HELD_TYPES = ("float32", "float64", "int64", "int32", "bool", "uint8")
+"""Element types that a card can hold."""
+SECTOR = 512
+MAGIC, VERSION = b"POETCARD", 1
+_HEADER = struct.Struct("<8sIIIIIId32s436x")
+_MOST_BYTES = 2**32 - SECTOR
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """Where everything lies on the card, in bytes. Tensors are named by number, inputs too."""
+
+    slots: dict[int, int]
+    record: dict[int, int]
+    record_bytes: int
+    data_at: int
+    samples: int
+
+    @property
+    def image_bytes(self) -> int:
+        return self.data_at + self.samples * self.record_bytes
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first sector of a card."""
+
+    steps_to_do: int
+    steps_done: int
+    samples: int
+    data_at: int
+    seed: int
+    learning_rate: float
+    fingerprint: str
+
+    def packed(self) -> bytes:
+        body = _HEADER.pack(
+            MAGIC, VERSION, self.steps_to_do, self.steps_done, self.samples, self.data_at,
+            self.seed, self.learning_rate, self.fingerprint.encode(),
+        )  # fmt: skip
+        return body + struct.pack("<I", zlib.crc32(body))
+
+
+def read_header(image: bytes, name: str = "the card") -> Header:
+    """The header of an image, refused if it is not one."""
+    body, checksum = image[: _HEADER.size], image[_HEADER.size : SECTOR]
+    if len(image) < SECTOR or not body.startswith(MAGIC):
+        raise PoetError(f"{name} is not a card of POET")
+    if struct.unpack("<I", checksum) != (zlib.crc32(body),):
+        raise PoetError(f"{name} has a damaged header")
+    _, version, todo, done, samples, data_at, seed, rate, mark = _HEADER.unpack(body)
+    if version != VERSION:
+        raise PoetError(f"{name} is of version {version}; this POET reads version {VERSION}")
+    return Header(
+        steps_to_do=todo, steps_done=done, samples=samples, data_at=data_at, seed=seed,
+        learning_rate=rate, fingerprint=mark.decode(),
+    )  # fmt: skip
+
+
+def layout(plan: Plan, samples: int, record: tuple[int, ...]) -> Layout:
+    """Slots for what lasts and for what is paged, and a record with the inputs named."""
+    graph, at = plan.graph, SECTOR
+    slots: dict[int, int] = {}
+    paged = {s.tensor for s in plan.schedule if isinstance(s, PageIn | PageOut)}
+    lasting = [i for i in graph.given if graph.tensors[i].role in LASTING]
+    for i in (*lasting, *sorted(paged - set(lasting))):
+        if (old := graph.tensors[i].becomes) is not None and old in slots:
+            slots[i] = slots[old]
+            continue
+        slots[i] = at
+        at += _sectors(graph.tensors[i].nbytes)
+    for i, tensor in enumerate(graph.tensors):
+        if tensor.becomes in slots:
+            slots.setdefault(i, slots[tensor.becomes])
+    offsets, length = {}, 0
+    for i in record:
+        offsets[i] = length
+        length += -(-graph.tensors[i].nbytes // 8) * 8
+    made = Layout(
+        slots=slots, record=offsets, record_bytes=_sectors(length), data_at=at, samples=samples
+    )
+    if made.image_bytes > _MOST_BYTES:
+        raise PoetError(f"the card would take {made.image_bytes:,} bytes; it may have 4 GiB")
+    return made
+
+
+def write_image(
+    path: Path,
+    graph: Graph,
+    where: Layout,
+    header: Header,
+    tensors: dict[int, np.ndarray[Any, Any]],
+    records: list[dict[int, np.ndarray[Any, Any]]],
+) -> None:
+    """An image with these tensors in their slots and these samples; what is not given is zero."""
+    with path.open("wb") as file:
+        file.truncate(where.image_bytes)
+        file.write(header.packed())
+        for i, array in tensors.items():
+            file.seek(where.slots[i])
+            file.write(_bytes_of(graph, i, array))
+        for n, record in enumerate(records):
+            for i, array in record.items():
+                file.seek(where.data_at + n * where.record_bytes + where.record[i])
+                file.write(_bytes_of(graph, i, array))
+
+
+def read_tensors(path: Path, graph: Graph, where: Layout) -> dict[int, np.ndarray[Any, Any]]:
+    """What lasts: parameters, buffers and optimizer state as they are on the card."""
+    image = np.memmap(path, dtype=np.uint8, mode="r")
+    if len(image) < where.image_bytes:
+        raise PoetError(f"{path} has {len(image):,} bytes; it should have {where.image_bytes:,}")
+    header = read_header(bytes(image[:SECTOR]), str(path))
+    if header.fingerprint != graph.fingerprint:
+        raise PoetError(f"{path} is the card of another network")
+    found = {}
+    for i in graph.given:
+        tensor = graph.tensors[i]
+        if tensor.role in LASTING and tensor.dtype is not None:
+            raw = bytes(image[where.slots[i] : where.slots[i] + tensor.nbytes])
+            found[i] = np.frombuffer(raw, dtype=tensor.dtype).reshape(tensor.shape or ())
+    return found
+
+
+def _bytes_of(graph: Graph, i: int, array: np.ndarray[Any, Any]) -> bytes:
+    tensor = graph.tensors[i]
+    if tensor.dtype not in HELD_TYPES:
+        raise PoetError(f"{graph.tensor_text(i)} is of {tensor.dtype}, which no card holds yet")
+    data = np.ascontiguousarray(array, dtype=tensor.dtype).tobytes()
+    if len(data) != tensor.nbytes:
+        raise PoetError(
+            f"{graph.tensor_text(i)} takes {tensor.nbytes:,} bytes; {len(data):,} were given"
+        )
+    return data
+
+
+def _sectors(nbytes: int) -> int:
+    return -(-nbytes // SECTOR) * SECTOR

@@ -1,0 +1,1 @@
+"""Firmware, run on an emulated board and compared with PyTorch."""

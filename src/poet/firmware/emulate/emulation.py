@@ -1,0 +1,205 @@
+"""Emulation: builds a firmware folder, runs it, and reads what it says."""
+
+import shutil
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from poet.errors import PoetError
+from poet.firmware.boards import Board, find_board
+from poet.firmware.card.image import SECTOR, read_header
+from poet.firmware.write.folder import Firmware, read_firmware
+
+EMULATOR = "qemu-system-arm"
+CROSS_COMPILER = "arm-none-eabi-gcc"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One training step as the firmware counted it."""
+
+    number: int
+    loss: float
+    instructions: int
+    page_ins: int
+    page_in_bytes: int
+    page_outs: int
+    page_out_bytes: int
+    streamed_bytes: int
+    peak_bytes: int
+    stack_bytes: int
+
+
+class Ram(msgspec.Struct, frozen=True, kw_only=True):
+    """The image's RAM, from the linker: the stack's room, the arena, variables beside them."""
+
+    used_bytes: int
+    stack_bytes: int
+    arena_bytes: int
+    limit_bytes: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What a firmware did. `differences` says where it was not what was planned."""
+
+    steps: tuple[Step, ...]
+    ram: Ram | None
+    differences: tuple[str, ...]
+
+
+def emulate(
+    folder: Path,
+    steps: int | None = None,
+    seconds: float = 600.0,
+    progress: Callable[[Step, int, int], None] | None = None,
+) -> Run:
+    """Build the folder, and take `steps` steps on its card from where it stands.
+
+    `progress` is told each step, how many are done, and of how many.
+    """
+    made = read_firmware(folder)
+    build(folder, made)
+    count = made.steps if steps is None else steps
+    _ask_for(folder / "card.img", count)
+    found: list[Step] = []
+    said: list[str] = []
+    finished = False
+    for line in _output(folder, made, seconds):
+        said.append(line)
+        if line.startswith("step "):
+            found.append(_step(line))
+            if progress is not None:
+                progress(found[-1], len(found), count)
+        finished = finished or line == "done"
+    if not finished:
+        text = "\n".join(said[-5:]) or "it said nothing"
+        raise PoetError(f"the firmware did not end well: {text}")
+    return Run(
+        steps=tuple(found),
+        ram=None if made.target == "host" else image_ram(folder, made),
+        differences=tuple(_differences(made, found)),
+    )
+
+
+def build(folder: Path, made: Firmware, *extra: str) -> None:
+    """Run the folder's Makefile."""
+    if made.target != "host":
+        _need(CROSS_COMPILER, "gcc-arm-none-eabi")
+    _need("make", "make")
+    done = subprocess.run(
+        ["make", "-C", str(folder), *extra], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise PoetError(f"the firmware does not build:\n{done.stderr.strip()[-2000:]}")
+
+
+def _need(tool: str, package: str) -> None:
+    if shutil.which(tool) is None:
+        raise PoetError(f"{tool} is not installed (Debian: apt-get install {package})")
+
+
+def _ask_for(card: Path, steps: int) -> None:
+    if not card.exists():
+        raise PoetError(f"{card} is missing; poet emit writes it")
+    with card.open("r+b") as file:
+        header = read_header(file.read(SECTOR), str(card))
+        file.seek(0)
+        file.write(msgspec.structs.replace(header, steps_to_do=steps).packed())
+
+
+def emulator_command(board: Board, image: str) -> list[str]:
+    """What runs an image on the emulated board, an instruction a nanosecond."""
+    return [
+        EMULATOR, "-M", board.machine, "-nographic", "-monitor", "none", "-serial", "none",
+        "-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel", image,
+    ]  # fmt: skip
+
+
+def _output(folder: Path, made: Firmware, seconds: float) -> Iterator[str]:
+    """The lines that the firmware logs, as they come."""
+    if made.target == "host":
+        command = ["./train"]
+    else:
+        board = find_board(made.target)
+        assert board is not None
+        _need(EMULATOR, "qemu-system-arm")
+        command = emulator_command(board, "train.elf")
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            running.kill()
+
+        clock = threading.Timer(seconds, stop)
+        clock.start()
+        try:
+            for line in running.stdout:
+                lines.append(line.rstrip("\n"))
+                yield lines[-1]
+        except BaseException:
+            running.kill()
+            raise
+        finally:
+            clock.cancel()
+    if late.is_set():
+        raise PoetError(f"the firmware was not done after {seconds:g} s")
+    if running.returncode != 0:
+        text = "\n".join(lines[-5:]) or "it said nothing"
+        raise PoetError(f"the firmware stopped with exit code {running.returncode}: {text}")
+
+
+def _step(line: str) -> Step:
+    words = line.split()
+    (loss,) = struct.unpack("<f", struct.pack("<I", int(words[3], 16)))
+    return Step(
+        number=int(words[1]), loss=loss, instructions=int(words[5]), page_ins=int(words[7]),
+        page_in_bytes=int(words[8]), page_outs=int(words[10]), page_out_bytes=int(words[11]),
+        streamed_bytes=int(words[13]), peak_bytes=int(words[15]), stack_bytes=int(words[17]),
+    )  # fmt: skip
+
+
+def _differences(made: Firmware, steps: list[Step]) -> list[str]:
+    texts = []
+    for step in steps:
+        for what, counted, planned in (
+            ("page-ins", step.page_ins, made.page_ins),
+            ("bytes paged in", step.page_in_bytes, made.page_in_bytes),
+            ("page-outs", step.page_outs, made.page_outs),
+            ("bytes paged out", step.page_out_bytes, made.page_out_bytes),
+            ("bytes at the peak", step.peak_bytes, made.planned_bytes),
+            ("bytes streamed", step.streamed_bytes, made.streamed_bytes),
+        ):
+            # Of rows that are named twice, the second is not moved again.
+            is_less = what == "bytes streamed" and counted < planned and made.names_rows
+            if counted != planned and not is_less:
+                texts.append(f"step {step.number}: {counted:,} {what}; {planned:,} were planned")
+    return texts
+
+
+def image_ram(folder: Path, made: Firmware) -> Ram:
+    """Sizes in RAM, from the linker's map."""
+    board = find_board(made.target)
+    assert board is not None
+    assert made.ram_bytes is not None
+    sizes, end = {}, 0
+    for line in (folder / "train.map").read_text().splitlines():
+        words = line.split()  # sections of the image begin a line; parts of them are indented
+        if len(words) >= 3 and line[:1] == "." and words[0] in (".stack", ".arena"):
+            sizes[words[0]] = int(words[2], 16)
+        elif words[1:2] == ["ram_end"]:
+            end = int(words[0], 16)
+    return Ram(
+        used_bytes=end - board.ram_origin,
+        stack_bytes=sizes[".stack"],
+        arena_bytes=sizes[".arena"],
+        limit_bytes=made.ram_bytes,
+    )

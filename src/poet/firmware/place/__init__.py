@@ -1,0 +1,1 @@
+"""Plan -> addresses: what is alive when, and where it lies."""

@@ -1,0 +1,1 @@
+"""Addresses -> C: kernels, source, the folder that `make` builds."""

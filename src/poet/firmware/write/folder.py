@@ -1,0 +1,239 @@
+"""The folder: all files of a firmware, and what they say of themselves (`firmware.json`)."""
+
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from poet.calls.loops import loops
+from poet.errors import PoetError
+from poet.firmware.boards import FOLDER, Board
+from poet.firmware.card.image import Layout
+from poet.firmware.place.arena import Placement, check, place
+from poet.firmware.place.lifetimes import Lifetimes, lifetimes
+from poet.firmware.write.source import Source, source_of
+from poet.referee.replay import check as check_plan
+from poet.referee.verdict import Report
+from poet.values.files import read_json, write_json
+from poet.values.schedule import Plan, draft
+
+SOURCES = Path(__file__).parents[1] / "c"
+ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
+OPTIMIZE = "-O2"
+FLAGS = f"-std=c11 {OPTIMIZE} -ffp-contract=off -fno-math-errno -Wall -Wextra -Werror"
+LINK = "-nostdlib -T link.ld -Wl,--gc-sections"
+ON_BOARD = "-ffreestanding -fno-tree-loop-distribute-patterns -ffunction-sections -fdata-sections"
+
+
+class Firmware(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="format",
+    tag="poet-firmware/1",
+):
+    """What a folder was made for, and what is planned to happen in a step of it."""
+
+    target: str
+    arena_bytes: int
+    planned_bytes: int
+    """The plan's peak with transfers one at a time, as here."""
+    ram_bytes: int | None
+    page_ins: int
+    page_in_bytes: int
+    page_outs: int
+    page_out_bytes: int
+    streamed_bytes: int = 0
+    names_rows: bool = False
+    """Whether rows are streamed that indices name: then those are the most bytes."""
+    seconds: float | None
+    joules: float | None
+    steps: int
+    """The steps that a new card asks for."""
+    learning_rate: float
+    card: Layout
+
+    @property
+    def fragmentation(self) -> float:
+        return self.arena_bytes / self.planned_bytes if self.planned_bytes else 1.0
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A plan with an address for everything."""
+
+    lives: Lifetimes
+    placement: Placement
+
+
+def arena_limit(plan: Plan, board: Board | None) -> int | None:
+    """The most bytes an arena may have: the plan's budget, on a board what it has."""
+    asked = plan.budget.ram_bytes
+    if board is None:
+        return asked
+    free = board.ram_bytes - board.reserved_bytes
+    if asked is not None and asked > free:
+        if plan.peak_bytes is not None and plan.peak_bytes <= free:
+            return free
+        raise PoetError(
+            f"the plan is for {asked:,} bytes of RAM; {board.name} has {free:,} beside "
+            f"{board.reserved_bytes:,} for stack and variables. Plan with --ram {free}"
+        )
+    return free if asked is None else asked
+
+
+def placed(plan: Plan, limit: int | None) -> Placed:
+    """Addresses for all that a plan has in RAM; the arena may come out above the limit."""
+    lives = lifetimes(plan)
+    return Placed(lives, place(lives.blocks, 2**62 if limit is None else limit))
+
+
+def write_folder(
+    folder: Path,
+    plan: Plan,
+    board: Board | None,
+    found: Placed,
+    limit: int | None,
+    where: Layout,
+    scalars: dict[str, int],
+    steps: int,
+    learning_rate: float,
+) -> Firmware:
+    """Everything but the card. `limit` is the most that the arena may take."""
+    check(found.lives.blocks, found.placement, 2**32 if limit is None else limit)
+    source = source_of(plan, found.lives, found.placement, where, scalars)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "step.c").write_text(source.step_c)
+    (folder / "memory.h").write_text(source.memory_h)
+    names = _needed(source)
+    for name in names:
+        shutil.copyfile(SOURCES / name, folder / name)
+    ram = None
+    if board is None:
+        shutil.copyfile(FOLDER / "host/board.c", folder / "board.c")
+        (folder / "Makefile").write_text(_makefile(None, [*names, "step.c", "board.c"]))
+    else:
+        assert limit is not None
+        ram = limit + board.reserved_bytes
+        for name in ("cortex_m/start.c", "cortex_m/mpu.h", f"{board.name}/limit.c"):
+            shutil.copyfile(FOLDER / name, folder / Path(name).name)
+        shutil.copyfile(SOURCES / "bytes.c", folder / "bytes.c")
+        (folder / "clock.h").write_text(
+            f"/* {board.title} */\n#define CLOCK_MHZ {board.clock_mhz}u\n"
+        )
+        (folder / "link.ld").write_text(link_script(board, ram))
+        own = ["step.c", "start.c", "limit.c", "bytes.c"]
+        (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
+    step = _in_turns(plan)
+    made = Firmware(
+        target="host" if board is None else board.name,
+        arena_bytes=found.placement.arena_bytes,
+        planned_bytes=step.peak_bytes,
+        ram_bytes=ram,
+        page_ins=step.page_ins,
+        page_in_bytes=step.page_in_bytes,
+        page_outs=step.page_outs,
+        page_out_bytes=step.page_out_bytes,
+        streamed_bytes=step.streamed_bytes,
+        names_rows=any(
+            loop.named_rows for run in plan.streamed_runs for loop in loops(plan.graph, run.op)
+        ),
+        seconds=plan.seconds,
+        joules=plan.joules,
+        steps=steps,
+        learning_rate=learning_rate,
+        card=where,
+    )
+    write_json(plan, folder / "plan.json", force=True)
+    write_json(made, folder / "firmware.json", force=True)
+    return made
+
+
+def _in_turns(plan: Plan) -> Report:
+    """The step with transfers that the processor waits for, as the C does."""
+    budget = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
+    return check_plan(draft(plan.graph, plan.costs, budget, plan.schedule))
+
+
+def read_firmware(folder: Path) -> Firmware:
+    if not (folder / "firmware.json").exists():
+        raise PoetError(f"{folder} is not a folder that poet emit wrote: it has no firmware.json")
+    return read_json(folder / "firmware.json", Firmware)
+
+
+def read_folder(folder: Path) -> tuple[Firmware, Plan]:
+    """What the folder says of itself, and the plan that was placed."""
+    return read_firmware(folder), read_json(folder / "plan.json", Plan)
+
+
+def _needed(source: Source) -> list[str]:
+    """The files of the kernels that are called, and of what those call in turn."""
+    home = {}
+    texts = {file.name: file.read_text() for file in SOURCES.glob("*.c")}
+    for name, text in texts.items():
+        for kernel in re.findall(r"^(?:void|float|int32_t) (\w+)\(", text, re.MULTILINE):
+            home[kernel] = name
+    wanted, todo = set(ALWAYS), [home[name] for name in sorted(source.kernels & home.keys())]
+    while todo:
+        name = todo.pop()
+        if name in wanted:
+            continue
+        wanted.add(name)
+        called = set(re.findall(r"\b(\w+)\(", texts[name]))
+        todo += [home[kernel] for kernel in sorted(called & home.keys()) if home[kernel] != name]
+    return sorted(wanted)
+
+
+def _makefile(board: Board | None, names: list[str]) -> str:
+    sources = " ".join(name for name in names if name.endswith(".c"))
+    if board is None:
+        return _MAKEFILE.format(
+            what="this computer", compiler="CC ?= cc", flags=FLAGS, sources=sources,
+            product="train", link="", beside="", libraries="",
+        )  # fmt: skip
+    return _MAKEFILE.format(
+        what=board.title,
+        compiler="CROSS ?= arm-none-eabi-\nCC := $(CROSS)gcc",
+        flags=board_flags(board),
+        sources=sources,
+        product="train.elf",
+        link=f" {LINK} -Wl,-Map=train.map",
+        beside=" link.ld",
+        libraries=" -lgcc",
+    )
+
+
+def board_flags(board: Board) -> str:
+    """What the cross compiler is told."""
+    return f"-mthumb {' '.join(board.cpu)} {FLAGS} {ON_BOARD}"
+
+
+_MAKEFILE = """\
+# Training firmware for {what}.
+{compiler}
+CFLAGS := {flags} $(EXTRA)
+SOURCES := {sources}
+
+{product}: $(SOURCES) $(wildcard *.h){beside}
+\t$(CC) $(CFLAGS){link} -o $@ $(SOURCES){libraries}
+
+clean:
+\trm -f {product} train.map
+
+.PHONY: clean
+"""
+
+
+def link_script(board: Board, ram_bytes: int) -> str:
+    """The linker script that gives an image so much RAM."""
+    text = (FOLDER / "cortex_m" / "link.ld").read_text()
+    for name, value in {
+        "flash_origin": hex(board.flash_origin),
+        "flash_bytes": board.flash_bytes,
+        "ram_origin": hex(board.ram_origin),
+        "ram_bytes": ram_bytes,
+        "stack_bytes": board.stack_bytes,
+    }.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text

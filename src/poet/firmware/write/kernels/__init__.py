@@ -1,0 +1,35 @@
+"""The table from the kinds of calls to the C that does them, one file a family.
+
+Each entry takes a `Site`, one call in one place, and gives C statements. A kind without an entry,
+or with arguments that its kernel does not cover, is an error that names it and where it comes from.
+"""
+
+from poet.firmware.write.kernels import (
+    elements,
+    masks,
+    norms,
+    products,
+    reductions,
+    transformers,
+    updates,
+)
+from poet.firmware.write.kernels.site import Site, Table
+
+TABLE: Table = {
+    **products.KERNELS,
+    **norms.KERNELS,
+    **elements.KERNELS,
+    **reductions.KERNELS,
+    **masks.KERNELS,
+    **transformers.KERNELS,
+    **updates.KERNELS,
+}
+
+
+def statements(site: Site) -> list[str]:
+    """The C statements of one call."""
+    family = ".".join(site.kind.split(".")[:2])
+    make = TABLE.get(site.kind) or TABLE.get(family)
+    if make is None:
+        raise site.refuse("there is no kernel for it")
+    return make(site)

@@ -1,0 +1,292 @@
+"""The C of one plan: the memory map and the step, a line for each instruction."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from poet.calls.loops import TILE_BYTES
+from poet.calls.operands import Operand, Work
+from poet.errors import PoetError
+from poet.firmware.card.image import Layout
+from poet.firmware.place.arena import Placement
+from poet.firmware.place.lifetimes import Lifetimes, Line
+from poet.firmware.write.kernels import statements
+from poet.firmware.write.kernels.site import Fields, c_float
+from poet.firmware.write.kernels.streams import loop_statements
+from poet.values.graph import printable
+from poet.values.schedule import Compute, Free, PageIn, Plan
+
+C_TYPES = {
+    "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t",
+    "bool": "uint8_t", "uint8": "uint8_t",
+}  # fmt: skip
+"""What element types are called in C."""
+NOWHERE = "NOWHERE"
+MOST_DIMS = 4
+WIDTH = 100
+
+
+class Source(msgspec.Struct):
+    """The files that belong to one plan: names and texts."""
+
+    memory_h: str
+    step_c: str
+    kernels: frozenset[str]
+    """The kernels that it calls."""
+
+
+def source_of(
+    plan: Plan, lives: Lifetimes, placed: Placement, where: Layout, scalars: dict[str, int]
+) -> Source:
+    """`scalars` are the tensors of the learning rate and the step count."""
+    return _Writer(plan, lives, placed, where, scalars).written()
+
+
+class _Writer:
+    def __init__(
+        self,
+        plan: Plan,
+        lives: Lifetimes,
+        placed: Placement,
+        where: Layout,
+        scalars: dict[str, int],
+    ) -> None:
+        self.plan, self.graph, self.lives = plan, plan.graph, lives
+        self.placed, self.where, self.scalars = placed, where, scalars
+        self.names = self._names()
+        self.constants: dict[tuple[str, str], str] = {}
+        self.kernels: set[str] = set()
+
+    def _names(self) -> list[str]:
+        """A C name for each block: its tensor's, with a number where several share it."""
+        taken: dict[str, int] = {}
+        names = []
+        for block in self.lives.blocks:
+            base = re.sub(r"\W+", "_", block.name, flags=re.ASCII).strip("_") or "tensor"
+            base = f"t_{base}"
+            taken[base] = taken.get(base, 0) + 1
+            names.append(base if taken[base] == 1 else f"{base}_{taken[base]}")
+        seen: set[str] = set()
+        for n, name in enumerate(names):
+            while names[n] in seen:
+                names[n] = f"{name}_{n}"
+            seen.add(names[n])
+        return names
+
+    def written(self) -> Source:
+        body: list[str] = []
+        for line in self.lives.lines:
+            body += self._instruction(line)
+        for to, source in self.lives.moves:
+            nbytes = self.lives.blocks[to].nbytes
+            self.kernels.add("copy_bytes")
+            body.append(
+                f"    copy_bytes({self.names[to]}, {self.names[source]}, {nbytes}); "
+                "/* where the next step looks for it */"
+            )
+        return Source(self._memory(), self._step(body), frozenset(self.kernels))
+
+    # ---- the memory map ----
+
+    def _memory(self) -> str:
+        out = [
+            "/* The memory map of the step: where each tensor lies in the arena, and from which to",
+            " * which moment (calls and transfers, counted from the start of the step).",
+            " */",
+            "#ifndef POET_MEMORY_H",
+            "#define POET_MEMORY_H",
+            "",
+            '#include "train.h"',
+            "",
+            f"enum {{ ARENA_BYTES = {self.placed.arena_bytes} }};",
+            "",
+        ]
+        order = sorted(
+            range(len(self.names)),
+            key=lambda n: (self.placed.offsets[n], self.lives.blocks[n].spans[0]),
+        )
+        for n in order:
+            block = self.lives.blocks[n]
+            times = " and ".join(f"{first} to {last}" for first, last in block.spans)
+            text = printable(block.text)
+            kind = C_TYPES.get(block.dtype, "uint8_t")
+            place = f"#define {self.names[n]} (({kind} *)(arena + {self.placed.offsets[n]}))"
+            about = f"/* {text}, {block.nbytes} bytes, from {times} */"
+            out += [f"{place} {about}"] if len(place + about) < WIDTH else [about, place]
+        return "\n".join([*out, "", "#endif", ""])
+
+    # ---- the step ----
+
+    def _step(self, body: list[str]) -> str:
+        plan, graph = self.plan, self.graph
+        loss = next((i for i in self.lives.end if graph.tensors[i].role == "output"), None)
+        rate, count = (self.scalars.get(name) for name in ("rate", "count"))
+        head = [
+            f"/* One training step of {_comment(graph.name)}, as it was planned.",
+            " *",
+            f" * {len(graph.ops)} ops, {plan.recomputed} of them run again, "
+            f"{plan.paged_bytes} bytes to and from the card,",
+            f" * {plan.peak_bytes or 0} bytes of tensors at the most, "
+            f"in an arena of {self.placed.arena_bytes}.",
+            " */",
+            '#include "kernels.h"',
+            '#include "memory.h"',
+            '#include "train.h"',
+            "",
+            '__attribute__((section(".arena"), aligned(8))) uint8_t arena[ARENA_BYTES];',
+            f"const uint32_t start_bytes = {self.lives.start_bytes};",
+            f"const uint32_t record_bytes = {self.where.record_bytes};",
+            f'const char fingerprint[33] = "{graph.fingerprint}";',
+            f"const uint32_t loss_at = {self._place(loss, self.lives.end)};",
+            f"const uint32_t rate_at = {self._place(rate, self.lives.start)};",
+            f"const uint32_t count_at = {self._place(count, self.lives.start)};",
+            "",
+            *self._slots("residents", self._residents()),
+            *self._slots("inputs", {i: self.where.record[i] for i in self.where.record}),
+        ]
+        shapes = [
+            f"static const struct {struct} {name} = {{{text}}};"
+            for (struct, text), name in self.constants.items()
+        ]
+        lines = [*head, *shapes, "", "void step(void)", "{", *body, "}", ""]
+        return "\n".join(part for line in lines for part in _wrapped(line))
+
+    def _place(self, i: int | None, where: dict[int, int]) -> str:
+        return NOWHERE if i is None else str(self.placed.offsets[where[i]])
+
+    def _residents(self) -> dict[int, int]:
+        return {
+            i: self.where.slots[i]
+            for i in self.lives.start
+            if i in self.where.slots and self.graph.tensors[i].role != "input"
+        }
+
+    def _slots(self, name: str, cards: dict[int, int]) -> list[str]:
+        rows = [
+            f"    {{{self.placed.offsets[self.lives.start[i]]}, {card}, "
+            f"{self.graph.tensors[i].nbytes}}}, /* {_comment(self.graph.tensors[i].name)} */"
+            for i, card in cards.items()
+        ]
+        count = f"const uint32_t {name[:-1]}_count = {len(rows)};"
+        rows = rows or ["    {0, 0, 0},"]
+        return [f"const struct slot {name}[] = {{", *rows, "};", count, ""]
+
+    def _instruction(self, line: Line) -> list[str]:
+        step = line.instruction
+        if isinstance(step, Compute):
+            return self._compute(line, step)
+        tensor = self.graph.tensors[step.tensor]
+        if isinstance(step, Free):
+            return [f"    give({line.gone_bytes}); /* {_comment(tensor.name)} is free */"]
+        name = self.names[line.blocks["tensor", step.tensor]]
+        call = "page_in" if isinstance(step, PageIn) else "page_out"
+        slot = self.where.slots[step.tensor]
+        return [f"    {call}({name}, {slot}, {tensor.nbytes});"]
+
+    def _compute(self, line: Line, step: Compute) -> list[str]:
+        op = self.graph.ops[step.op]
+        lines = [f"    /* {_comment(op.name)}, {op.phase} */"]
+        if line.new_bytes:
+            lines.append(f"    take({line.new_bytes});")
+        for text in self._statements(line, step):
+            self.kernels.update(re.findall(r"\b(\w+)\(", text))
+            lines.append(f"    {text}")
+        if line.gone_bytes:
+            lines.append(f"    give({line.gone_bytes});")
+        return lines
+
+    def _statements(self, line: Line, step: Compute) -> list[str]:
+        sites = {work.number: _Site(self, step.op, line, work) for work in line.works}
+        updates = {loop.update for loop in line.loops.values()}
+        lines = []
+        for number, site in sites.items():
+            if number in updates:
+                continue
+            loop = line.loops.get(number)
+            if loop is None:
+                lines += statements(site)
+                continue
+            update = None if loop.update is None else sites[loop.update]
+            rows = loop.tile_rows(TILE_BYTES[step.variant])
+            lines += loop_statements(site, update, loop, rows, self.where.slots.__getitem__)
+        return lines
+
+
+class _Site:
+    """A call in its place (see `kernels.site.Site`)."""
+
+    def __init__(self, writer: _Writer, k: int, line: Line, work: Work) -> None:
+        self._writer, self._line, self._work = writer, line, work
+        self.kind, self.arguments, self.results = work.kind, work.arguments, work.results
+        self.op_number = k
+
+    def refuse(self, why: str) -> Exception:
+        where = self._writer.graph.op_text(self.op_number)
+        return PoetError(f"{printable(self.kind)} of {where} cannot be written in C: {why}")
+
+    def at(self, operand: Operand | None, further: int = 0) -> str:
+        if operand is None:
+            return "NULL"
+        if operand.dtype not in C_TYPES:
+            raise self.refuse(f"{operand.dtype} has no type in C")
+        block = self._line.blocks[operand.storage]
+        text = self._writer.names[block]
+        if self._writer.lives.blocks[block].dtype != operand.dtype:
+            text = f"({C_TYPES[operand.dtype]} *){text}"
+        offset = operand.offset + further
+        return text if offset == 0 else f"{text} + {offset}"
+
+    def is_parameter(self, operand: Operand) -> bool:
+        key, i = operand.storage
+        return key == "tensor" and self._writer.graph.tensors[i].role == "parameter"
+
+    def with_arguments(self, arguments: dict[str, Any]) -> "_Site":
+        work = msgspec.structs.replace(self._work, arguments=arguments)
+        return _Site(self._writer, self.op_number, self._line, work)
+
+    def scalar(self, operand: Operand) -> str:
+        return f"*{self.at(operand)}"
+
+    def constant(self, struct: str, fields: Fields) -> str:
+        text = ", ".join(
+            f".{name} = {c_float(x) if isinstance(x, float) else x}" for name, x in fields.items()
+        )
+        return self.literal(struct, text)
+
+    def literal(self, struct: str, text: str) -> str:
+        known = self._writer.constants
+        if (struct, text) not in known:
+            number = sum(kind == struct for kind, _ in known)
+            known[struct, text] = f"{struct}_{number}"
+        return f"&{known[struct, text]}"
+
+    def view(self, operand: Operand) -> str:
+        dims = _merged(operand.shape, operand.strides)
+        if len(dims) > MOST_DIMS:
+            raise self.refuse(f"it has {len(dims)} dimensions that cannot be merged")
+        dims = [(1, 0)] * (MOST_DIMS - len(dims)) + dims
+        sizes, strides = (", ".join(str(d[n]) for d in dims) for n in (0, 1))
+        return self.literal("view", f"{{{sizes}}}, {{{strides}}}")
+
+
+def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Dimensions of extent 1 dropped. The rest stay: several views must agree on them."""
+    return [(s, t) for s, t in zip(shape, strides, strict=True) if s != 1]
+
+
+def _comment(text: Any) -> str:
+    return printable(str(text)).replace("*/", "* /").replace("/*", "/ *")
+
+
+def _wrapped(line: str) -> list[str]:
+    """A statement in lines of at most `WIDTH` characters, broken after commas."""
+    lines = []
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    while len(line) > WIDTH:
+        at = line.rfind(", ", len(indent), WIDTH) + 1
+        if at == 0 or line.lstrip().startswith(("/*", "#")):
+            break
+        lines.append(line[:at])
+        line = indent + line[at:].lstrip()
+    return [*lines, line]

@@ -1,0 +1,1 @@
+"""The planner's model: docs/formulation.md as a sparse mixed-integer program."""

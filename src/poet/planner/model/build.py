@@ -1,0 +1,65 @@
+"""The planner's model: FORMULATION as a sparse mixed-integer program, one function a numbered
+group.
+
+`columns.py` makes the variables, `correctness.py` and `limits.py` the rows; this module puts them
+together. A bound on this program holds for every stage-structured schedule of the graph's op order.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from poet.planner.model import correctness, cuts, limits
+from poet.planner.model.columns import Blocks
+from poet.planner.model.matrix import Program
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
+
+ROWS = (
+    correctness.rows_2_out,
+    correctness.rows_3_1_present,
+    correctness.rows_3_2_one_source,
+    correctness.rows_3_3_from_somewhere,
+    correctness.rows_3_4_origin,
+    correctness.rows_3_5_ends,
+    limits.rows_3_6_slots,
+    limits.rows_3_7_store_size,
+    limits.rows_4_memory,
+    limits.rows_6_deadline,
+    limits.rows_7_streams,
+    cuts.rows_3_9_regain,
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The program, and where each decision stands in it."""
+
+    program: Program
+    blocks: Blocks
+
+
+def build_model(
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    *,
+    unit_bytes: float = 1.0,
+    whole_units: bool = False,
+    window: int | None = None,
+    relax: bool = True,
+    also: Iterable[tuple[int, int]] = (),
+    cuts: Iterable[int] = (),
+) -> Model:
+    """The whole model.
+
+    `whole_units` rounds sizes and budget down to units, which keeps every bound valid and makes the
+    memory rows tighter; without it bytes are exact. With a `window` the program is a smaller
+    relaxation (see `recomputations`): its bound holds for the whole model, its solutions need not;
+    or, with `relax` false, a restriction: its solutions are schedules, its bound means nothing.
+    `cuts` are stages at which rows 3.9 are added.
+    """
+    blocks = Blocks(graph, costs, budget, unit_bytes, whole_units, window, relax, also, cuts)
+    for rows in ROWS:
+        rows(blocks)
+    return Model(program=blocks.builder.finish(), blocks=blocks)

@@ -1,0 +1,46 @@
+"""Stages: which op may run, and which tensor may matter, in which stage (FORMULATION 1).
+
+Stage t is the stretch of the schedule that ends with the first run of op t. An earlier op may run
+again in stage t if it is recomputable, if nothing it reads has been consumed before, and if one of
+its outputs can still be useful then. A tensor can be useful until the last stage in which one of
+its readers may run. Everything else needs no variable.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
+
+Ints = npt.NDArray[np.int64]
+
+
+class Stages:
+    """For each op the last stage it may run in; for each tensor the last stage it is useful in.
+
+    `last[v]` is v itself where op v never runs again. `need[i]` is T, one past the last stage, for
+    a tensor that may have to be in RAM when the step ends, and -1 for one that nobody reads.
+    """
+
+    def __init__(self, graph: Graph, budget: Budget) -> None:
+        self.graph = graph
+        self.count = len(graph.ops)
+        consumer = np.full(len(graph.tensors), self.count, dtype=np.int64)
+        for k, op in enumerate(graph.ops):
+            for i in op.consumed:
+                consumer[i] = k
+        self.consumed = frozenset(np.flatnonzero(consumer < self.count).tolist())
+        self.first = np.array([-1 if p is None else p for p in graph.producer], dtype=np.int64)
+        self.last = np.arange(self.count)
+        self.need = np.full(len(graph.tensors), -1, dtype=np.int64)
+        for i, place in budget.end.items():
+            if place != "store" and consumer[i] == self.count:
+                self.need[i] = self.count
+        for v in range(self.count - 1, -1, -1):
+            op = graph.ops[v]
+            if op.recomputable and budget.recompute:
+                useful = max(int(self.need[i]) for i in op.outputs)
+                readable = min((int(consumer[i]) for i in op.inputs), default=self.count)
+                self.last[v] = max(v, min(useful, readable, self.count - 1))
+            for i in op.inputs:
+                self.need[i] = max(self.need[i], min(int(self.last[v]), int(consumer[i])))

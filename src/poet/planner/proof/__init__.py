@@ -1,0 +1,1 @@
+"""What is proven: floors, certified bounds, branch and bound."""

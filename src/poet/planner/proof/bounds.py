@@ -1,0 +1,189 @@
+"""Bounds that rise: linear relaxations of the model, then branch and bound, all certified.
+
+A small `window` leaves most recomputations without their inputs (columns.recomputations), which
+makes a program that is solved in well under a second and whose optimum is already close to the
+whole model's; larger windows and other units of bytes follow while they help, and then a tree of
+branches (branching.py) on the largest that is solved quickly. Every bound is recomputed from dual
+values (certificate.py), so a solver that errs can make it worse but not wrong.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from poet.planner.backends import Backend, Limits
+from poet.planner.incumbent import Incumbent
+from poet.planner.model.build import Model, build_model
+from poet.planner.model.matrix import Floats
+from poet.planner.proof.branching import Tree
+from poet.planner.proof.certificate import ray_bound, reduced_costs, safe_bound
+from poet.values.schedule import Prices
+
+WINDOWS = (4, 8, 16, 32, 64, 128, 256)
+QUICK_SECONDS = 0.4
+TREE_WINDOW = 8
+"""A program solved within this, with no larger window, is small enough to branch on: many cheap
+branches raise the bound more than few dear ones."""
+STEP_SECONDS = 0.5
+STEP_NODES = 20
+EXACT_OPS = 60
+HELPS = 0.01
+"""A larger window that takes less than this share off the gap ends the climb."""
+
+
+class Bounds:
+    """Rising bounds for one problem. Each `step` solves one program, until `done`."""
+
+    def __init__(self, incumbent: Incumbent, backend: Backend) -> None:
+        self.incumbent, self.backend = incumbent, backend
+        self.best_unit: int | None = None
+        self.cuts = fullest_stages(incumbent)
+        self.best = 0.0
+        self.counted = incumbent.effort.work_limit is not None
+        self.quick_window: int | None = WINDOWS[1] if self.counted else WINDOWS[0]
+        self.steps = self._climb()
+        self.spent_seconds = 0.0
+        self.last_seconds = 0.0
+        self.climbing = True
+        self.done = False
+
+    def step(self) -> None:
+        started = time.monotonic()
+        try:
+            next(self.steps)
+        except StopIteration:
+            self.done = True
+        self.last_seconds = time.monotonic() - started
+        self.spent_seconds += self.last_seconds
+
+    def _climb(self) -> Iterator[None]:
+        units = candidate_units(self.incumbent)
+        for unit in units:
+            self._solve(WINDOWS[0], unit)
+            yield
+        ops = len(self.incumbent.graph.ops)
+        for window in WINDOWS[1:]:
+            if window >= ops:
+                break
+            before = self.best
+            self._solve(window, self.best_unit or units[0])
+            yield
+            best = self.incumbent.best
+            gap = best.joules - self.best if best else self.best
+            if window > 8 and self.best - before < HELPS * max(gap, 0.0):
+                break
+        self.climbing = False
+        yield from self._branch(self.quick_window, self.best_unit or units[0])
+        if ops <= EXACT_OPS:
+            yield from self._branch(None, self.best_unit or units[0])
+
+    def _branch(self, window: int | None, unit: int) -> Iterator[None]:
+        """Grow a tree until it is done; a step is about half a second of it, or some nodes."""
+        inc, model = self.incumbent, self._relaxation(window, unit)
+        tree = Tree(model, self.backend, inc.effort.seed)
+        scale = model.blocks.scale
+        pause, nodes = time.monotonic() + STEP_SECONDS, 0
+        while not tree.done and not inc.finished:
+            cutoff = np.inf
+            if inc.best is not None:
+                cutoff = inc.best.joules * scale * (1 - inc.effort.relative_gap / 2)
+            tree.step(cutoff, inc.remaining)
+            inc.raise_bound(tree.bound / scale, "certified")
+            nodes += 1
+            if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
+                yield
+                pause = time.monotonic() + STEP_SECONDS
+        yield
+
+    def _relaxation(self, window: int | None, unit: int) -> Model:
+        inc = self.incumbent
+        return build_model(
+            inc.graph,
+            inc.costs,
+            inc.budget,
+            unit_bytes=unit,
+            whole_units=True,
+            window=window,
+            cuts=self.cuts,
+        )
+
+    def _solve(self, window: int | None, unit: int) -> None:
+        inc, model = self.incumbent, self._relaxation(window, unit)
+        started = time.monotonic()
+        answer = self.backend.solve_linear(
+            model.program,
+            Limits(seconds=inc.remaining, seed=inc.effort.seed, log_file=inc.next_log()),
+        )
+        quick = time.monotonic() - started < QUICK_SECONDS
+        if quick and not self.counted and window is not None and window <= TREE_WINDOW:
+            self.quick_window = window
+        if answer.outcome == "infeasible" and inc.best is None:
+            self._prove_infeasible(model)
+        if answer.duals is None:
+            return
+        joules = safe_bound(model.program, answer.duals) / model.blocks.scale
+        if joules > self.best:
+            self.best, self.best_unit = joules, unit
+            inc.raise_bound(joules, "certified")
+            inc.prices = _prices(model, answer.duals)
+
+    def _prove_infeasible(self, model: Model) -> None:
+        """Certified: along a dual ray the bound passes what any point of the box could cost."""
+        inc, program = self.incumbent, model.program
+        session = self.backend.session(program, Limits(seconds=inc.remaining, seed=inc.effort.seed))
+        answer = session.solve(program.low, program.high, inc.remaining)
+        if answer.ray is None or answer.duals is None:
+            return
+        most = float(np.maximum(program.cost * program.low, program.cost * program.high).sum())
+        if ray_bound(program, answer.duals, answer.ray) > most + 1.0:
+            inc.proven_infeasible = True
+            inc.stop()
+
+
+def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
+    """The stage at whose start most bytes wait to be used, were everything kept: worth a cut."""
+    graph = incumbent.graph
+    waiting = np.zeros(len(graph.ops) + 1)
+    for i, tensor in enumerate(graph.tensors):
+        maker, readers = graph.producer[i], graph.readers[i]
+        if readers:
+            first = 0 if maker is None else maker + 1
+            waiting[first : readers[-1] + 1] += tensor.nbytes
+    return (int(np.argmax(waiting)),) if waiting.any() else ()
+
+
+def _prices(model: Model, duals: Floats) -> Prices:
+    """What one more byte, or one more second of deadline, would take off the bound."""
+    b, program = model.blocks, model.program
+    reduced, _ = reduced_costs(program, duals)
+    per_unit = -np.minimum(0.0, reduced[b.used]).sum() - duals[program.row_high == b.ram].sum()
+    deadline = duals[program.row_ids == b.deadline_row].sum()
+    seconds = b.budget.deadline_seconds or 1.0
+    return Prices(
+        joules_per_byte=max(0.0, float(per_unit / b.scale / b.unit_bytes)),
+        joules_per_second=max(0.0, float(-deadline / b.scale / seconds)),
+    )
+
+
+def candidate_units(incumbent: Incumbent) -> list[int]:
+    """Units of bytes worth trying: common divisors of the larger tensors, most promising first.
+
+    Rounding down loses the small tensors and, if the unit does not divide it, some of the budget;
+    the second makes the bound better, the first worse.
+    """
+    sizes = np.array([tensor.nbytes for tensor in incumbent.graph.tensors if tensor.nbytes])
+    ram = incumbent.budget.ram_bytes
+    if ram is None or not sizes.size or not ram:
+        return [1]
+    found: dict[int, float] = {}
+    for least in np.unique(sizes):
+        if least > ram / 8:
+            break
+        unit = math.gcd(*(int(size) for size in np.unique(sizes[sizes >= least])))
+        lost_ram = ram % unit / ram
+        lost_bytes = float((sizes % unit).sum() / sizes.sum())
+        found.setdefault(unit, lost_ram - 2 * lost_bytes)
+    ranked = sorted(found, key=lambda unit: -found[unit])
+    return ranked[:4] or [1]

@@ -1,0 +1,1 @@
+"""The search for schedules: a portfolio of strategies around one incumbent."""

@@ -1,0 +1,92 @@
+"""Other goals than joules: the fewest seconds, the fewest bytes.
+
+Seconds are minimised by the same search on costs whose joules are seconds. The fewest bytes are
+found by bisection: is there a schedule at all within this RAM? A "no" there is the search's word,
+not a proof, so the result is a schedule's true peak, and the floor its bound.
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from poet.planner.proof.floor import memory_floor
+from poet.referee.replay import check
+from poet.values.device import Costs, Run, Stream
+from poet.values.graph import Graph
+from poet.values.schedule import Budget, Effort, Schedule, draft
+
+Quick = Callable[[Budget], Schedule | None]
+"""A fast way to a schedule within a budget, or None."""
+
+
+def seconds_as_joules(costs: Costs, budget: Budget) -> Costs:
+    """Costs whose joules are the seconds that count under the budget's transfers.
+
+    Beside compute a transfer takes at least the speed that compute loses to it, for as long as it
+    lasts: however the two are laid out, the step is that much longer.
+    """
+    counts = 1.0 if budget.transfers == "serial" else 0.0
+    streamed = counts
+    if budget.transfers == "overlap" and not costs.duplex:
+        counts = (1 - costs.compute_speed_beside) / costs.transfer_speed_beside
+
+    def moved(stream: Stream) -> Stream:
+        return msgspec.structs.replace(stream, joules=streamed * stream.seconds)
+
+    def timed(run: Run) -> Run:
+        return msgspec.structs.replace(
+            run,
+            joules=run.seconds,
+            reads=tuple(map(moved, run.reads)),
+            writes=tuple(map(moved, run.writes)),
+        )
+
+    return msgspec.structs.replace(
+        costs,
+        ops=tuple({name: timed(run) for name, run in runs.items()} for runs in costs.ops),
+        tensors=tuple(
+            msgspec.structs.replace(
+                price,
+                in_joules=counts * price.in_seconds,
+                out_joules=counts * price.out_seconds,
+            )
+            for price in costs.tensors
+        ),
+        idle_watts=0.0,
+    )
+
+
+def fewest_bytes(
+    graph: Graph, costs: Costs, budget: Budget, effort: Effort, quick: Quick
+) -> Schedule | None:
+    """A schedule with the smallest peak found."""
+    deadline = time.monotonic() + effort.time_limit_seconds
+    best: Schedule | None = None
+
+    def peak_within(ram_bytes: int) -> int | None:
+        nonlocal best
+        trial = msgspec.structs.replace(budget, ram_bytes=ram_bytes)
+        schedule = quick(trial)
+        if schedule is None:
+            return None
+        report = check(draft(graph, costs, trial, schedule))
+        if not report.valid:
+            return None
+        best = schedule
+        return report.peak_bytes
+
+    low = memory_floor(graph, costs, budget).nbytes - 1
+    most = sum(tensor.nbytes for tensor in graph.tensors) + max(
+        run.workspace_bytes for runs in costs.ops for run in runs.values()
+    )
+    high = peak_within(most if budget.ram_bytes is None else budget.ram_bytes)
+    if high is None:
+        return None
+    at_floor = peak_within(low + 1)
+    high = high if at_floor is None else at_floor
+    while high - low > 1 and time.monotonic() < deadline:
+        middle = (low + high) // 2
+        found = peak_within(middle)
+        low, high = (middle, high) if found is None else (low, found)
+    return best

@@ -1,0 +1,169 @@
+"""Large-neighbourhood search: small exact models around the best schedule.
+
+Most of the model is held at the incumbent; a window is freed and solved by the integer solver: the
+stages of a stretch of the step, all that concerns a run of neighbouring tensors, or both at once.
+Windows that solve quickly grow, those that do not shrink. Whatever comes out is decoded, and judged
+by the caller.
+"""
+
+import math
+import random
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from poet.planner.backends import Backend, Limits
+from poet.planner.model.build import Model, build_model
+from poet.planner.model.points import decode, encode, places_of
+from poet.planner.model.staged import Staged
+from poet.values.device import Costs
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
+
+FEWEST, MOST = 150, 6000
+
+
+class Windows:
+    """One neighbourhood search; holds a model that contains the incumbent's runs."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        costs: Costs,
+        budget: Budget,
+        backend: Backend,
+        seed: int,
+        window: int,
+        next_log: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.next_log = next_log
+        self.graph, self.costs, self.budget, self.backend = graph, costs, budget, backend
+        self.random = random.Random(seed)
+        self.window = window
+        self.free_columns = 800.0
+        self.model: Model | None = None
+        self.pairs: set[tuple[int, int]] = set()
+
+    def improve(self, staged: Staged, seconds: float, nodes: int | None = None) -> Staged | None:
+        """A different core from one freed window, or None if the window has nothing better."""
+        model = self._model_for(staged)
+        values = encode(model, self.graph, self.costs, self.budget, staged)
+        free = self._window()
+        program = model.program
+        held = program.integer | (self.places.first_stage >= 0)
+        low = np.where(free | ~held, program.low, values)
+        high = np.where(free | ~held, program.high, values)
+        small, columns, fixed = program.restricted(low, high)
+        now = float(program.cost @ values)
+        limits = Limits(
+            seconds=seconds,
+            nodes=nodes,
+            seed=self.random.randrange(1 << 30),
+            cutoff=now - fixed - 1e-6,
+            relative_gap=1e-4,
+            log_file=self.next_log(),
+        )
+        answer = self.backend.solve_integer(small, limits)
+        self._adapt(answer.outcome)
+        if answer.values is None or answer.objective is None:
+            return None
+        if answer.objective > now - fixed - 1e-7:
+            return None
+        whole = low.copy()
+        whole[columns] = answer.values
+        return decode(model, whole)
+
+    def whole(
+        self, staged: Staged | None, window: int, seconds: float, nodes: int | None = None
+    ) -> tuple[Staged | None, bool]:
+        """The model with few recomputations and nothing held; and whether it was solved out."""
+        model = build_model(
+            self.graph,
+            self.costs,
+            self.budget,
+            unit_bytes=_exact_unit(self.graph, self.budget),
+            window=window,
+            relax=False,
+            also=[(v, t) for v, t in _pairs(staged) if t > v],
+        )
+        cutoff = None
+        if staged is not None:
+            point = encode(model, self.graph, self.costs, self.budget, staged)
+            cutoff = float(model.program.cost @ point) - 1e-6
+        limits = Limits(
+            seconds=seconds,
+            nodes=nodes,
+            seed=self.random.randrange(1 << 30),
+            cutoff=cutoff,
+            relative_gap=2e-5,
+            log_file=self.next_log(),
+        )
+        answer = self.backend.solve_integer(model.program, limits)
+        proven = answer.outcome in ("optimal", "infeasible")
+        return (None if answer.values is None else decode(model, answer.values)), proven
+
+    def _adapt(self, outcome: str) -> None:
+        factor = {"stopped": 0.8, "optimal": 1.15, "infeasible": 1.15}.get(outcome, 1.0)
+        self.free_columns = min(MOST, max(FEWEST, self.free_columns * factor))
+
+    def _model_for(self, staged: Staged) -> Model:
+        pairs = _pairs(staged)
+        if self.model is None or not pairs <= self.pairs:
+            self.pairs |= pairs
+            self.model = build_model(
+                self.graph,
+                self.costs,
+                self.budget,
+                unit_bytes=_exact_unit(self.graph, self.budget),
+                window=self.window,
+                relax=False,
+                also=[(v, t) for v, t in self.pairs if t > v],
+            )
+            self.places = places_of(self.model)
+        return self.model
+
+    def _window(self) -> npt.NDArray[np.bool_]:
+        """A random window of about `free_columns` whole-number columns."""
+        kind = self.random.choice(("stages", "stages", "tensors", "both"))
+        assert self.model is not None
+        program, places = self.model.program, self.places
+        ops, tensors = len(self.graph.ops), len(self.graph.tensors)
+        store = places.last_stage - places.first_stage >= ops
+        middle_stage = self.random.randrange(ops)
+        middle_tensor = self.random.randrange(tensors)
+        free = np.zeros(program.cost.size, dtype=bool)
+        reach = 1
+        while True:
+            stages = (places.first_stage <= middle_stage + reach) & (
+                places.last_stage >= middle_stage - reach
+            )
+            about = np.abs(places.tensor - middle_tensor) <= reach
+            if kind == "stages":
+                wider = stages | store
+            elif kind == "tensors":
+                wider = about
+            else:
+                wider = (stages | store) & (np.abs(places.tensor - middle_tensor) <= 4 * reach)
+            wider &= places.first_stage >= 0
+            if (wider & program.integer).sum() > self.free_columns and reach > 1:
+                return free
+            free = wider
+            if reach > max(ops, tensors):
+                return free
+            reach = max(reach + 1, int(reach * 1.2))
+
+
+def _pairs(staged: Staged | None) -> set[tuple[int, int]]:
+    """Which op runs in which stage."""
+    if staged is None:
+        return set()
+    return {(step.op, t) for t, runs in enumerate(staged.runs) for step in runs}
+
+
+def _exact_unit(graph: Graph, budget: Budget) -> float:
+    """A unit in which sizes are whole, or at least of moderate size, and nothing is rounded."""
+    sizes = [tensor.nbytes for tensor in graph.tensors if tensor.nbytes]
+    unit = float(math.gcd(*sizes)) if sizes else 1.0
+    limit = float(budget.ram_bytes or max(sizes, default=1))
+    return max(unit, limit / 1e5)

@@ -1,0 +1,1 @@
+"""Planning: a question in words becomes values, the values an answer."""

@@ -1,0 +1,157 @@
+"""Frontiers: energy against memory, from the least RAM that a schedule was found for to keep-all.
+
+Budgets are taken from small to large, and each plan starts from its neighbour's: a schedule that
+fits a budget fits a larger one, so that no curve ever rises. The knee is the budget from which on
+more RAM buys little: the point farthest below the straight line between the ends.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from poet.errors import PoetError
+from poet.planning.compare import COMPARED, Row, check_names, place, row_of
+from poet.planning.plan import Question, answer
+from poet.planning.solve import PLANNER
+from poet.values.schedule import Budget, Effort, Plan
+
+MOST_POINTS = 200
+
+Progress = Callable[[str, int, int], None]
+"""Told the method, and how many plans are done, of how many."""
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """All methods at one budget."""
+
+    ram_bytes: int
+    rows: tuple[Row, ...]
+
+    def row(self, method: str) -> Row | None:
+        return next((row for row in self.rows if row.method == method), None)
+
+
+class Frontier(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="poet-frontier/1"
+):
+    """The points, from the smallest budget to the largest."""
+
+    graph: str
+    device: str
+    transfers: str
+    methods: tuple[str, ...]
+    points: tuple[Point, ...]
+    floor_bytes: int
+    """No schedule can use less."""
+    keep_all_bytes: int
+    keep_all_joules: float
+
+    @property
+    def place(self) -> str:
+        return place(self.graph, self.device)
+
+    @property
+    def smallest_bytes(self) -> int | None:
+        """The smallest budget that POET has a schedule for."""
+        return next(
+            (p.ram_bytes for p in self.points if (r := p.row(PLANNER)) and r.joules is not None),
+            None,
+        )
+
+    @property
+    def knee(self) -> Point | None:
+        """Where POET's curve bends most; none where there are fewer than three points of it."""
+        found = [(p, r.joules) for p in self.points if (r := p.row(PLANNER)) and r.joules]
+        if len(found) < 3:
+            return None
+        (first, top), (last, bottom) = found[0], found[-1]
+        wide, high = last.ram_bytes - first.ram_bytes, top - bottom
+        if not (wide and high):
+            return None
+
+        def below_the_line(point: Point, joules: float) -> float:
+            return 1 - (point.ram_bytes - first.ram_bytes) / wide - (joules - bottom) / high
+
+        return max(found, key=lambda each: below_the_line(*each))[0]
+
+
+def frontier(
+    asked: Question,
+    effort: Effort,
+    points: int = 12,
+    methods: Iterable[str] = COMPARED,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Plans of every method at budgets from the smallest possible to keep-all."""
+    names = tuple(dict.fromkeys(methods))
+    check_names(names)
+    if not 2 <= points <= MOST_POINTS:
+        raise PoetError(f"a frontier of {points} points; it must have from 2 to {MOST_POINTS}")
+    whole = answer(_within(asked, None), effort, "keep-all")
+    if whole.peak_bytes is None or whole.joules is None:
+        raise PoetError(f"the step cannot be run with all kept in RAM: {whole.reason}")
+    report = progress or (lambda name, done, count: None)
+    total = 1 + points * len(names)
+    report("the smallest budget", 0, total)
+    least = answer(_within(asked, whole.peak_bytes), effort, None, "bytes")
+    floor = whole.floor_bytes or 0
+    start = least.peak_bytes or floor
+    best: dict[str, Plan] = {}
+    made = []
+    for at, ram_bytes in enumerate(_budgets(start, whole.peak_bytes, points)):
+        rows = []
+        for nth, name in enumerate(names):
+            report(name, 1 + at * len(names) + nth, total)
+            before = best.get(name)
+            starts = () if before is None else (before.schedule,)
+            if at == 0 and name == PLANNER and least.schedule:
+                starts = (least.schedule,)
+            plan = answer(_within(asked, ram_bytes), effort, name, starts=starts)
+            if before is not None and _is_better(before, plan):
+                plan = _kept(before, plan)
+            if plan.schedule:
+                best[name] = plan
+            rows.append(row_of(name, plan))
+        made.append(Point(ram_bytes=ram_bytes, rows=tuple(rows)))
+    report("done", total, total)
+    return Frontier(
+        graph=asked.graph.name,
+        device=asked.costs.device,
+        transfers=asked.budget.transfers,
+        methods=names,
+        points=tuple(made),
+        floor_bytes=floor,
+        keep_all_bytes=whole.peak_bytes,
+        keep_all_joules=whole.joules,
+    )
+
+
+def _within(asked: Question, ram_bytes: int | None) -> Question:
+    budget: Budget = msgspec.structs.replace(asked.budget, ram_bytes=ram_bytes)
+    return asked._replace(budget=budget)
+
+
+def _budgets(least: int, most: int, points: int) -> Sequence[int]:
+    """Closer together where RAM is short: there the curves are steep."""
+    if least >= most:
+        return [most]
+    steps = [(at / (points - 1)) ** 1.5 for at in range(points)]
+    return sorted({least + round((most - least) * step) for step in steps})
+
+
+def _is_better(before: Plan, plan: Plan) -> bool:
+    return plan.joules is None or (before.joules is not None and before.joules < plan.joules)
+
+
+def _kept(before: Plan, plan: Plan) -> Plan:
+    """The neighbour's schedule, under this budget and beside this budget's bound."""
+    bound, joules = plan.bound_joules, before.joules
+    gap = (joules - bound) / joules if bound is not None and joules else None
+    return msgspec.structs.replace(
+        before,
+        budget=msgspec.structs.replace(before.budget, ram_bytes=plan.budget.ram_bytes),
+        bound_joules=bound,
+        bound_source=plan.bound_source,
+        gap=gap if bound is not None else before.gap,
+        solve_seconds=plan.solve_seconds,
+    )

@@ -1,0 +1,234 @@
+"""Solving: whoever makes schedules, asked in turn, and the referee's word on what they found.
+
+`solve` refuses what is provably impossible, asks the simple makers and the planner, or one method
+alone, has every schedule replayed, and returns the best valid one as a Plan whose claims are the
+referee's numbers. It makes no schedule itself.
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from poet.baselines import METHODS, STARTS
+from poet.errors import PoetError
+from poet.planner.proof.floor import Floor, least_joules, least_seconds, memory_floor
+from poet.referee.replay import check
+from poet.referee.verdict import Report
+from poet.values.device import Costs
+from poet.values.graph import Graph, printable
+from poet.values.schedule import (
+    OPTIMAL_GAP,
+    BoundSource,
+    Budget,
+    Effort,
+    Goal,
+    Maker,
+    Plan,
+    Schedule,
+    Solution,
+    draft,
+)
+
+PLANNER = "poet"
+"""The planner's name among the methods."""
+
+
+def solve(
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    effort: Effort,
+    method: str | None = None,
+    minimize: Goal = "joules",
+    starts: tuple[Schedule, ...] = (),
+) -> Plan:
+    """The same, with every value given.
+
+    The planner answers, with the simple makers' schedules to start from; or the method named alone,
+    `poet` among them: the planner with nothing to lean on.
+    """
+    if method is not None and method not in (PLANNER, *METHODS):
+        known = ", ".join((PLANNER, *METHODS))
+        raise PoetError(f"there is no method {method!r}. There are {known}.")
+    started = time.monotonic()
+    floor = memory_floor(graph, costs, budget)
+    impossible = _proof_of_none(graph, costs, budget, floor)
+    if impossible:
+        answer = _Answer(solution=Solution(status="infeasible", reason=impossible), solver="")
+        return _as_plan(graph, costs, budget, floor, answer, started, minimize)
+    best = _Answer(solution=Solution(status="unknown"), solver="")
+    reasons = []
+    asked = STARTS if method is None else {} if method == PLANNER else {method: METHODS[method]}
+    for name, maker in asked.items():
+        solution, report = ask(maker, graph, costs, budget, effort)
+        if report is None or report.violation is not None:
+            why = report.violation.message if report and report.violation else solution.reason
+            reasons.append(f"{name}: {why}")
+            continue
+        if best.report is None or report.joules < best.report.joules:
+            timed = msgspec.structs.replace(solution, first_seconds=time.monotonic() - started)
+            best = _Answer(solution=timed, solver=name, report=report)
+    if method in (None, PLANNER):
+        best = _planned(graph, costs, budget, effort, best, started, minimize, starts)
+        if best.report is None and best.solution.status != "infeasible":
+            reasons.append(f"{PLANNER}: {best.solution.reason}")
+    if best.report is None and best.solution.status != "infeasible":
+        hint = "Try more --ram, a later --deadline or more --time-limit."
+        nothing = Solution(status="unknown", reason=f"{'; '.join(reasons)}. {hint}")
+        best = _Answer(solution=nothing, solver="")
+    return _as_plan(graph, costs, budget, floor, best, started, minimize)
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The best solution so far, who made it, and what the referee said."""
+
+    solution: Solution
+    solver: str
+    report: Report | None = None
+
+
+def ask(
+    maker: Maker, graph: Graph, costs: Costs, budget: Budget, effort: Effort
+) -> tuple[Solution, Report | None]:
+    solution = maker(graph, costs, budget, effort)
+    if solution.status != "feasible":
+        return solution, None
+    return solution, check(draft(graph, costs, budget, solution.schedule))
+
+
+def _planned(
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    effort: Effort,
+    start: _Answer,
+    started: float,
+    minimize: Goal,
+    starts: tuple[Schedule, ...],
+) -> _Answer:
+    """What the planner makes of it, starting from the best of the simple makers."""
+    from poet.planner.search.objectives import fewest_bytes, seconds_as_joules
+    from poet.planner.search.portfolio import (
+        search,  # numpy, scipy and a solver: not for `poet --help`
+    )
+
+    spent = time.monotonic() - started
+    left = msgspec.structs.replace(
+        effort, time_limit_seconds=max(0.0, effort.time_limit_seconds - spent)
+    )
+    starts = (*starts, start.solution.schedule) if start.report else starts
+    if minimize == "bytes":
+        schedule = fewest_bytes(graph, costs, budget, left, quick_search(graph, costs, left))
+        found = schedule or (starts[0] if starts else None)
+        unknown = Solution(status="unknown", reason="no schedule was found")
+        solution = Solution(status="feasible", schedule=found) if found else unknown
+    else:
+        prices = seconds_as_joules(costs, budget) if minimize == "seconds" else costs
+        solution = search(graph, prices, budget, left, starts)
+    if solution.status != "feasible":
+        return _Answer(solution=solution, solver="")
+    report = check(draft(graph, costs, budget, solution.schedule))
+    if report.violation is not None:
+        raise AssertionError(f"the planner returned a wrong schedule: {report.violation}")
+    first = start.solution.first_seconds
+    if first is None and solution.first_seconds is not None:
+        first = spent + solution.first_seconds
+    timed = msgspec.structs.replace(solution, first_seconds=first)
+    untouched = start.report is not None and solution.schedule == start.solution.schedule
+    solver = start.solver if untouched else f"{PLANNER} ({effort.solver})"
+    return _Answer(solution=timed, solver=solver, report=report)
+
+
+def quick_search(graph: Graph, costs: Costs, effort: Effort) -> Callable[[Budget], Schedule | None]:
+    """A fast way to any schedule within a budget: paging, then a second of search."""
+    from poet.planner.search.portfolio import search
+
+    brief = msgspec.structs.replace(effort, time_limit_seconds=1.0, relative_gap=1.0, progress=None)
+
+    def quick(budget: Budget) -> Schedule | None:
+        simple, report = ask(STARTS["paging-greedy"], graph, costs, budget, brief)
+        if report is not None and report.valid:
+            return simple.schedule
+        return search(graph, costs, budget, brief).schedule or None
+
+    return quick
+
+
+def _proof_of_none(graph: Graph, costs: Costs, budget: Budget, floor: Floor) -> str:
+    stored = sum(graph.tensors[i].nbytes for i, place in budget.start.items() if place != "ram")
+    if budget.store_bytes is not None and stored > budget.store_bytes:
+        return (
+            f"{stored:,} bytes are in the store when the step starts; it has "
+            f"{budget.store_bytes:,}."
+        )
+    if budget.ram_bytes is not None and floor.nbytes > budget.ram_bytes:
+        enough = f"{floor.nbytes // 1024}KiB" if floor.nbytes % 1024 == 0 else str(floor.nbytes)
+        return (
+            f"{printable(floor.cause)} needs {floor.nbytes:,} bytes at once; the budget is "
+            f"{budget.ram_bytes:,}. Try --ram {enough}."
+        )
+    least, deadline = least_seconds(costs), budget.deadline_seconds
+    if deadline is not None and least > deadline * (1 + 1e-9):
+        return (
+            f"running every op once takes {least:.6g} s; the deadline is {deadline:.6g} s. "
+            "Try --deadline 1.0x or more."
+        )
+    return ""
+
+
+def _as_plan(
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    floor: Floor,
+    answer: _Answer,
+    started: float,
+    minimize: Goal,
+) -> Plan:
+    report, solution = answer.report, answer.solution
+    status, gap = solution.status, None
+    bounds: dict[Goal, float | None] = {"joules": None, "seconds": None, "bytes": None}
+    source: BoundSource | None = None
+    if report is not None:
+        simple: dict[Goal, float] = {
+            "joules": least_joules(costs),
+            "seconds": least_seconds(costs),
+            "bytes": floor.nbytes,
+        }
+        reached: dict[Goal, float] = {
+            "joules": report.joules,
+            "seconds": report.seconds,
+            "bytes": report.peak_bytes,
+        }
+        bound, source = simple[minimize], "certified"
+        if solution.bound_joules is not None and solution.bound_joules > bound:
+            bound, source = solution.bound_joules, solution.bound_source
+        value = reached[minimize]
+        bounds[minimize] = bound = min(bound, value)
+        gap = (value - bound) / value if value else 0.0
+        status = "optimal" if gap <= OPTIMAL_GAP else "feasible"
+    smallest = bounds["bytes"]
+    return Plan(
+        status=status,
+        minimize=minimize,
+        joules=report.joules if report else None,
+        seconds=report.seconds if report else None,
+        peak_bytes=report.peak_bytes if report else None,
+        bound_joules=bounds["joules"],
+        bound_seconds=bounds["seconds"],
+        bound_bytes=None if smallest is None else int(smallest),
+        bound_source=source,
+        gap=gap,
+        baseline_joules=costs.keep_all_joules,
+        floor_bytes=floor.nbytes,
+        solve_seconds=time.monotonic() - started,
+        first_seconds=solution.first_seconds if report else None,
+        prices=solution.prices if minimize == "joules" else None,
+        solver=answer.solver,
+        reason=solution.reason,
+        budget=budget,
+        schedule=solution.schedule if report else (),
+        graph=graph,
+        costs=costs,
+    )

@@ -1,0 +1,1 @@
+"""The referee: replays any plan and says what it really does. It trusts nobody."""

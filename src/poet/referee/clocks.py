@@ -1,0 +1,214 @@
+"""Clocks: the time and the RAM of a replayed schedule, for the referee.
+
+`ListClock` serves `serial` and `free` transfers: each instruction ends before the next begins.
+`TimelineClock` serves `overlap`: transfers run beside compute, and RAM is a matter of time. Both
+are told what each instruction does by the referee, which knows the rules; a clock knows none.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from poet.values.device import Run
+
+
+class Moment(NamedTuple):
+    """RAM in use from `seconds` on, by the doing of `instruction` (None: at the start)."""
+
+    seconds: float
+    ram_bytes: int
+    instruction: int | None
+
+
+class ListClock:
+    """Time and RAM where each instruction ends before the next begins.
+
+    With `transfers_count` false they take no time, as the released POET code has it.
+    """
+
+    def __init__(self, resident: int, transfers_count: bool) -> None:
+        self.transfers_count = transfers_count
+        self.makespan = 0.0
+        self.resident = resident
+        self.level = resident
+        self.moments = [Moment(0.0, resident, None)]
+
+    def _mark(self, at: int, level: int) -> None:
+        self.level = level
+        self.moments.append(Moment(self.makespan, level, at))
+
+    def compute(
+        self,
+        at: int,
+        run: Run,
+        *,
+        inputs: Iterable[int],
+        consumed: Iterable[int],
+        slots: Iterable[int],
+        brings: int,
+        transient: int,
+        leaves: int,
+    ) -> None:
+        self._mark(at, self.resident + brings + transient)
+        peak = self.level
+        self.resident += brings - leaves
+        self.makespan += run.seconds
+        if self.transfers_count:
+            self.makespan += sum(stream.seconds for stream in (*run.reads, *run.writes))
+        if self.resident != peak:
+            self._mark(at, self.resident)
+        self.level = peak
+
+    def page_out(self, at: int, i: int, slot: int, seconds: float) -> None:
+        self._mark(at, self.resident)
+        self.makespan += seconds if self.transfers_count else 0.0
+
+    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> None:
+        self.resident += nbytes
+        self._mark(at, self.resident)
+        self.makespan += seconds if self.transfers_count else 0.0
+
+    def free(self, at: int, i: int, nbytes: int) -> None:
+        self.resident -= nbytes
+        self._mark(at, self.resident)
+
+    def finish(self) -> Moment:
+        """The moment of the peak: the earliest of the highest."""
+        return max(self.moments, key=lambda moment: moment.ram_bytes)
+
+
+class TimelineClock:
+    """Time and RAM where transfers run beside compute.
+
+    Instructions are issued in order; what is issued after a compute starts no earlier than its end.
+    A transfer waits for its channel, for an earlier transfer of the same slot, and then
+    runs by itself. A compute waits for the page-ins of its inputs, for the page-outs of those it
+    consumes, and, if it streams, for its slots and channels, which it holds until it ends. Bytes
+    count from the start of a page-in; after a free they count until the tensor's transfers are
+    done.
+
+    Compute keeps the share `compute_speed` of its speed while a transfer runs beside it. Transfers
+    are taken to run beside compute throughout, at the share `transfer_speed` of theirs.
+    """
+
+    def __init__(
+        self,
+        resident: int,
+        duplex: bool,
+        compute_speed: float = 1.0,
+        transfer_speed: float = 1.0,
+    ) -> None:
+        self.compute_speed, self.transfer_speed = compute_speed, transfer_speed
+        self.issue_seconds = 0.0  # when the last compute issued so far ends
+        self.channel_free = {"in": 0.0, "out": 0.0}
+        self.duplex = duplex
+        self.slot_free: dict[int, float] = {}
+        self.page_in_start: dict[int, float] = {}
+        self.page_in_end: dict[int, float] = {}
+        self.page_out_end: dict[int, float] = {}
+        self.resident = resident
+        self.level = 0  # RAM is judged at the end, not instruction by instruction
+        self.makespan = 0.0
+        # (seconds, order at that second, change of bytes, instruction)
+        self.changes: list[tuple[float, int, int, int | None]] = []
+        self.moments: list[Moment] = []
+
+    def compute(
+        self,
+        at: int,
+        run: Run,
+        *,
+        inputs: Iterable[int],
+        consumed: Iterable[int],
+        slots: Iterable[int],
+        brings: int,
+        transient: int,
+        leaves: int,
+    ) -> None:
+        waits = [self.issue_seconds]
+        waits += [self.page_in_end.get(i, 0.0) for i in (*inputs, *consumed)]
+        waits += [self.page_out_end.get(i, 0.0) for i in consumed]
+        waits += [self.slot_free.get(slot, 0.0) for slot in slots]
+        busy = {
+            "in": sum(stream.seconds for stream in run.reads),
+            "out": sum(stream.seconds for stream in run.writes),
+        }
+        used = [way for way, streams in (("in", run.reads), ("out", run.writes)) if streams]
+        waits += [self.channel_free[way] for way in used]
+        start = max(waits)
+        streaming = max(busy.values()) if self.duplex else sum(busy.values())
+        end = start + max(self._slowed(start, run.seconds), streaming)
+        for way in used:
+            self._hold_channel(way, end)
+        for i in consumed:
+            self._forget(i)
+        self._change(start, at, brings + transient)
+        self._change(end, at, -transient - leaves, first=end > start, after=True)
+        self.issue_seconds = end
+        self.makespan = max(self.makespan, end)
+
+    def _slowed(self, start: float, seconds: float) -> float:
+        """How long compute takes from `start` on, beside the transfers that are under way then.
+
+        Those follow one another without a gap: what is issued later waits for this compute.
+        """
+        busy = max(*self.channel_free.values(), start) - start
+        share = self.compute_speed
+        return min(seconds / share, seconds + (1 - share) * busy) if busy else seconds
+
+    def page_out(self, at: int, i: int, slot: int, seconds: float) -> None:
+        start = max(
+            self.issue_seconds,
+            self.channel_free["out"],
+            self.slot_free.get(slot, 0.0),
+        )
+        self.page_out_end[i] = self._transfer("out", slot, start, seconds)
+
+    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> None:
+        start = max(self.issue_seconds, self.channel_free["in"], self.slot_free.get(slot, 0.0))
+        self.page_in_start[i] = start
+        self.page_in_end[i] = self._transfer("in", slot, start, seconds)
+        self._change(start, at, nbytes)
+
+    def free(self, at: int, i: int, nbytes: int) -> None:
+        now = self.issue_seconds
+        done = max(now, self.page_in_end.get(i, 0.0), self.page_out_end.get(i, 0.0))
+        # A release that a transfer delays comes before whatever else happens at that second,
+        # unless the transfer takes no time at all and would be released before it came.
+        delayed = done > now and done > self.page_in_start.get(i, 0.0)
+        self._change(done, at, -nbytes, first=delayed)
+        self._forget(i)
+
+    def finish(self) -> Moment:
+        self.changes.sort(key=lambda change: change[:2])
+        level = self.resident
+        self.moments = [Moment(0.0, level, None)]
+        for seconds, _, change, at in self.changes:
+            level += change
+            self.moments.append(Moment(seconds, level, at))
+        return max(self.moments, key=lambda moment: moment.ram_bytes)
+
+    def first_above(self, limit: int | None) -> Moment | None:
+        if limit is None:
+            return None
+        return next((moment for moment in self.moments if moment.ram_bytes > limit), None)
+
+    def _transfer(self, way: str, slot: int, start: float, seconds: float) -> float:
+        end = start + seconds / self.transfer_speed
+        self._hold_channel(way, end)
+        self.slot_free[slot] = end
+        self.makespan = max(self.makespan, end)
+        return end
+
+    def _hold_channel(self, way: str, end: float) -> None:
+        for each in (way,) if self.duplex else ("in", "out"):
+            self.channel_free[each] = end
+
+    def _change(
+        self, seconds: float, at: int, change: int, first: bool = False, after: bool = False
+    ) -> None:
+        order = -1 if first else 2 * (at) + after
+        self.changes.append((seconds, order, change, at))
+
+    def _forget(self, i: int) -> None:
+        for times in (self.page_in_start, self.page_in_end, self.page_out_end):
+            times.pop(i, None)

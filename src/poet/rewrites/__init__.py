@@ -1,0 +1,1 @@
+"""Graph -> Graph: ops joined, merged for planning, fused with their updates."""

@@ -1,0 +1,1 @@
+"""What lasts from step to step, and how it is saved and loaded."""

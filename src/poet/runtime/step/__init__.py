@@ -1,0 +1,1 @@
+"""One step under a plan: a tape of calls on a machine that counts bytes."""

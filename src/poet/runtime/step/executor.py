@@ -1,0 +1,205 @@
+"""Executor: a plan on a program, step after step.
+
+It compiles the plan's schedule once (`tape`) and runs steps on a `Machine`. Parameters, buffers and
+optimizer state are the model's own storages: where the plan frees one, its storage is emptied and
+filled again by a page-in, so that no other copy exists.
+"""
+
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+from poet.errors import PoetError
+from poet.referee.replay import check
+from poet.runtime.step.machine import Machine
+from poet.runtime.step.streams import way_of
+from poet.runtime.step.tape import tape_of
+from poet.runtime.stores.base import Store
+from poet.tracer.program import Program, Result
+from poet.values.schedule import Compute, Free, PageIn, PageOut, Plan, draft
+
+
+class Executor:
+    """Runs one plan of one program.
+
+    Its pages are numbered from `first_page`, but for those of parameters, buffers and state, which
+    are numbered in order from 0: plans of one model for several batch shapes share them. `lap` is
+    told when an instruction has ended, with the frees that follow it, by its place in the schedule.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        plan: Plan,
+        store: Store | None = None,
+        first_page: int = 0,
+        lap: Callable[[int], None] | None = None,
+    ) -> None:
+        program.check_plan(plan)
+        if not plan.schedule:
+            raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
+        self.program, self.plan, self.store = program, plan, store
+        graph, layout = plan.graph, program.layout
+        lasting = {i: page for page, i in enumerate(sorted(program.homes()))}
+        self.slots = {
+            i: lasting.get(slot, first_page + slot)
+            for i, tensor in enumerate(graph.tensors)
+            for slot in (i if tensor.becomes is None else tensor.becomes,)
+        }
+        variants = {(s.op, s.variant) for s in plan.schedule if isinstance(s, Compute)}
+        ways = {(k, name): way_of(graph, k, name, plan.costs.ops[k][name]) for k, name in variants}
+        self._streamed = frozenset(i for way in ways.values() for i in (*way.reads, *way.writes))
+        if self.pages and store is None:
+            raise PoetError(
+                f"the plan pages {len(self.pages)} tensors and needs a store: give a folder"
+            )
+        self._heirs = tuple(i for i, t in enumerate(graph.tensors) if t.becomes is not None)
+        wanted = (*layout.outputs, *layout.gradients.values(), *self._heirs)
+        handed_out = (*layout.outputs, *self._heirs) if layout.tangents else ()
+        self.tape = tape_of(
+            graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)), handed_out,
+            laps=lap is not None,
+        )  # fmt: skip
+        self._lap = lap
+        at_once = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
+        self._early = check(draft(graph, plan.costs, at_once, plan.schedule)).violation is None
+        self._frees_inputs = any(
+            isinstance(step, Free) and graph.tensors[step.tensor].role == "input"
+            for step in plan.schedule
+        )
+
+    @property
+    def pages(self) -> dict[int, int]:
+        """The pages that the plan needs in the store, with their bytes."""
+        stored = {i for i, place in self.plan.budget.start.items() if place != "ram"}
+        stored |= {s.tensor for s in self.plan.schedule if isinstance(s, PageOut | PageIn)}
+        return {self.slots[i]: self.plan.graph.tensors[i].nbytes for i in sorted(stored)}
+
+    @property
+    def in_parts(self) -> frozenset[int]:
+        """Those pages that move in parts, because an op streams them."""
+        return frozenset(self.slots[i] for i in self._streamed)
+
+    def run(self, batch: Any) -> tuple[Result, Machine]:
+        """One step. The machine tells what it took."""
+        machine, given = self._prepared(batch)
+        before = torch.is_grad_enabled()
+        try:
+            with torch.autocast(self.program.model_device.type, enabled=False):
+                made = self.tape.run(machine, given)
+        finally:
+            torch._C._set_grad_enabled(before)
+        machine.finish()
+        return self.program.finish(made.get), machine
+
+    def begin(self, batch: Any) -> "Pass":
+        """The forward pass of a step that waits for gradients of its outputs."""
+        machine, given = self._prepared(batch)
+        return Pass(self, machine, self.tape.run(machine, given))
+
+    def _prepared(self, batch: Any) -> tuple[Machine, dict[int, torch.Tensor]]:
+        program, graph, budget = self.program, self.plan.graph, self.plan.budget
+        homes = program.homes()
+        seats = {
+            pair.output: homes[pair.input]
+            for op in graph.ops
+            for pair in op.in_place
+            if pair.input in homes
+        }
+        machine = Machine(
+            graph,
+            self.store,
+            budget.ram_bytes,
+            {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()},
+            self.slots,
+            wait=budget.transfers != "overlap",
+            early=self._early,
+            device=program.model_device,
+        )
+        if self._lap is not None:
+            machine.lap = self._lap
+        given = {
+            i: tensor for i, tensor in program.given(batch).items() if budget.start[i] != "store"
+        }
+        if self._frees_inputs:  # the batch is the caller's: what the step frees must be its own
+            for i in program.layout.inputs.values():
+                given[i] = given[i].clone()
+        machine.start(given)
+        return machine, given
+
+
+class Pass:
+    """A step between its forward and its backward pass."""
+
+    def __init__(
+        self, executor: Executor, machine: Machine, tape: Generator[Any, Any, Any]
+    ) -> None:
+        self.executor, self.machine = executor, machine
+        self._tape = tape
+        self._holder: weakref.ref[Any] | None = None
+        self.is_waiting = True
+        self._made: dict[int, torch.Tensor] = self._advance(None)
+        # Until the backward pass the model is the user's: no buffer of it may be empty.
+        executor.program.hand_over(self._made.get, only_empty=True)
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        return [self._made[i] for i in self.executor.program.layout.outputs]
+
+    def held_by(self, holder: Any) -> None:
+        """As long as this lives, a backward pass may come."""
+        self._holder = weakref.ref(holder)
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether nobody can ask for the backward pass any more."""
+        return self._holder is not None and self._holder() is None
+
+    def go_on(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:
+        """The backward pass: gradients of the outputs in, gradients of the parameters out."""
+        if not self.is_waiting:
+            raise PoetError(
+                "the backward pass of this step has run already, and its tensors are freed"
+            )
+        self.is_waiting = False
+        program = self.executor.program
+        tangents = {}
+        for place, i in program.layout.tangents.items():
+            about, given = program.graph.tensors[i], gradients[place]
+            like = self._made[program.layout.outputs[place]]
+            given = torch.zeros_like(like) if given is None else given
+            strides = about.strides or torch.empty(like.shape, device="meta").stride()
+            if given.stride() != strides:
+                given = torch.empty_strided(
+                    like.shape, strides, dtype=like.dtype, device=like.device
+                ).copy_(given)
+            tangents[i] = given
+        self._made = {}
+        made = self._advance(tangents)
+        self.machine.finish()
+        return program.finish(made.get).gradients
+
+    def abandon(self) -> None:
+        """No backward pass will come: keep the buffers that the forward pass changed."""
+        self.is_waiting = False
+        self._tape.close()
+        self.machine.finish()
+        program = self.executor.program
+        program.hand_over(self._made.get)
+        self._made = {}
+
+    def _advance(self, tangents: dict[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
+        before = torch.is_grad_enabled()
+        device = self.executor.program.model_device.type
+        try:
+            with torch.autocast(device, enabled=False):
+                made: dict[int, torch.Tensor] = self._tape.send(tangents)
+                return made
+        except StopIteration as done:
+            found: dict[int, torch.Tensor] = done.value
+            return found
+        finally:
+            torch._C._set_grad_enabled(before)

@@ -1,0 +1,99 @@
+"""Streams: the variants of ops as the tape needs them, with what they take in PyTorch.
+
+A plain op has all its tensors in RAM. A streamed one leaves its large parameters in the store: the
+calls that make or use them become loops over tiles (`tiles`), and the calls that only look at them,
+or at their gradients, in another way are left out.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from poet.calls.loops import TILE_BYTES, loops
+from poet.calls.operands import Reference
+from poet.calls.sizes import storage
+from poet.calls.workspace import workspace_bytes
+from poet.errors import PoetError
+from poet.runtime.step.tiles import Streamed
+from poet.values.device import PLAIN, Costs, Run
+from poet.values.graph import Graph, Op
+
+
+class Way(NamedTuple):
+    """One way to run an op."""
+
+    workspace_bytes: int
+    reads: frozenset[int] = frozenset()
+    """Inputs that come from the store while it runs."""
+    writes: frozenset[int] = frozenset()
+    """Outputs that go there."""
+    makers: Mapping[int, Streamed] = {}
+    """Loops, by the call that each stands for."""
+    left_out: frozenset[int] = frozenset()
+    """Calls that are not made."""
+    away: frozenset[Reference] = frozenset()
+    """What is never whole in RAM, so that no argument can name it."""
+
+
+def way_of(graph: Graph, k: int, variant: str, run: Run) -> Way:
+    """A variant of op k that has these costs."""
+    op = graph.ops[k]
+    if variant == PLAIN:
+        return Way(max(run.workspace_bytes, workspace_bytes(op, graph)))
+    found = loops(graph, k) if variant in TILE_BYTES else ()
+    reads = frozenset(i for loop in found for i in loop.streamed)
+    writes = frozenset(i for loop in found for i in loop.updated)
+    planned = [frozenset(stream.tensor for stream in each) for each in (run.reads, run.writes)]
+    if not found or [reads, writes] != planned:
+        raise PoetError(
+            f"the plan runs {graph.op_text(k)} as {variant!r}, which this version of POET does "
+            "in another way or not at all: plan again"
+        )
+    makers = {
+        loop.maker: Streamed(graph, k, loop, loop.tile_rows(TILE_BYTES[variant])) for loop in found
+    }
+    away = frozenset(("tensor", i) for i in reads) | {
+        loop.gradient for loop in found if loop.gradient is not None
+    }
+    updates = {loop.update for loop in found if loop.update is not None}
+    extra = {at: loop.extra_bytes for at, loop in makers.items()}
+    needs = workspace_bytes(op, graph, found, TILE_BYTES[variant], extra)
+    return Way(
+        max(run.workspace_bytes, needs),
+        reads,
+        writes,
+        makers,
+        frozenset(updates | {at for at in range(len(op.calls)) if _looks_at(graph, op, at, away)}),
+        away,
+    )
+
+
+def with_extra(costs: Costs, graph: Graph) -> Costs:
+    """The same costs, with what PyTorch takes beyond the tiles of streamed variants."""
+    ops = tuple(
+        {name: _with_extra(graph, k, name, run) for name, run in runs.items()}
+        for k, runs in enumerate(costs.ops)
+    )
+    return msgspec.structs.replace(costs, ops=ops)
+
+
+def _with_extra(graph: Graph, k: int, variant: str, run: Run) -> Run:
+    if variant not in TILE_BYTES:
+        return run
+    here = workspace_bytes(graph.ops[k], graph, loops(graph, k), TILE_BYTES[variant])
+    # What a measured workspace has beyond what its calls explain is the kernels' own.
+    own = max(0, run.workspace_bytes - here)
+    needs = way_of(graph, k, variant, msgspec.structs.replace(run, workspace_bytes=0))
+    return msgspec.structs.replace(run, workspace_bytes=own + needs.workspace_bytes)
+
+
+def _looks_at(graph: Graph, op: Op, at: int, away: frozenset[Reference]) -> bool:
+    """Whether a call makes nothing but views of what is away."""
+    made = [item for result in op.calls[at].results for item in (result or {}).items()]
+    return bool(made) and all(
+        key == "value"
+        and op.values[target].view_of is not None
+        and storage(graph, op, (key, target)) in away
+        for key, target in made
+    )

@@ -1,0 +1,275 @@
+"""Tape: a schedule becomes straight-line Python, one line an instruction.
+
+Where every tensor is at every moment follows from the schedule alone, so nothing is decided while
+the step runs: tensors are local variables, a Free is a `del`, a call is a call. The text can be
+read (`Tape.source`) and is the same for the same plan.
+
+The tape knows a `machine`, which holds what a step needs besides the tensors: the page store, the
+saved random states, and the count of live bytes (`machine`). Where an op streams parameters, some
+of its calls are loops over tiles, which ask the machine for them (`streams`, `tiles`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from poet.calls.sizes import references, storage
+from poet.runtime.step.streams import Way
+from poet.runtime.step.tiles import RATES
+from poet.tracer.arguments import constant, target_of
+from poet.tracer.kernels import KERNELS
+from poet.values.graph import Call, Graph, Op
+from poet.values.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule
+
+
+class Tape(NamedTuple):
+    """A step as a function of a machine and the tensors in RAM at the start, by id.
+
+    It empties the dictionary it is given, so that what it frees is really gone. It gives the wanted
+    tensors by id; where the backward pass starts from gradients that the caller hands in, it is a
+    generator that yields the outputs and takes those gradients, by id.
+    """
+
+    run: Callable[[Any, dict[int, torch.Tensor]], Any]
+    source: str
+
+
+def tape_of(
+    graph: Graph,
+    schedule: Schedule,
+    budget: Budget,
+    ways: Mapping[tuple[int, str], Way],
+    wanted: tuple[int, ...],
+    outputs: tuple[int, ...] = (),
+    laps: bool = False,
+) -> Tape:
+    """The tape of a schedule. `wanted` are the tensors that it returns, where they are in RAM.
+
+    `ways` are those of each op and variant that the schedule has.
+
+    With `laps` it tells the machine when each instruction has ended, with the frees that follow it:
+    `machine.lap(at)`, the instruction's place in the schedule.
+    """
+    return _Writer(graph, schedule, budget, ways, wanted, outputs, laps).tape()
+
+
+class _Writer:
+    def __init__(
+        self,
+        graph: Graph,
+        schedule: Schedule,
+        budget: Budget,
+        ways: Mapping[tuple[int, str], Way],
+        wanted: tuple[int, ...],
+        outputs: tuple[int, ...],
+        laps: bool,
+    ) -> None:
+        self.outputs = outputs
+        self.laps = laps
+        self.graph, self.schedule, self.budget = graph, schedule, budget
+        self.ways, self.wanted = ways, wanted
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "torch": torch,
+            "grad_mode": torch._C._set_grad_enabled,
+        }
+        self.functions: dict[str, str] = {}
+        self.ram = {i for i, place in budget.start.items() if place != "store"}
+        self.arriving: set[int] = set()
+        self.leaving: set[int] = set()
+        self.runs = Counter(step.op for step in schedule if isinstance(step, Compute))
+        self.ran: set[int] = set()
+        self.phase = ""
+        self.halted = False
+
+    def tape(self) -> Tape:
+        for i in sorted(self.ram):
+            self._line(f"t{i} = given.pop({i})")
+        begun: int | None = None
+        for at, instruction in enumerate(self.schedule):
+            if self.laps and not isinstance(instruction, Free):
+                if begun is not None:
+                    self._line(f"machine.lap({begun})")
+                begun = at
+            match instruction:
+                case Compute(op=k, variant=variant):
+                    self._compute(k, variant)
+                case PageOut(tensor=i):
+                    self._arrive(i)
+                    self._line(f"machine.page_out({i}, t{i})")
+                    self.leaving.add(i)
+                case PageIn(tensor=i):
+                    self._line(f"machine.page_in({i})")
+                    self.ram.add(i)
+                    self.arriving.add(i)
+                case Free(tensor=i):
+                    self._arrive(i)
+                    self._line(f"machine.free({i}, t{i}); del t{i}")
+                    self.ram.discard(i)
+        if begun is not None:
+            self._line(f"machine.lap({begun})")
+        for i in self.wanted:
+            if i in self.ram:
+                self._arrive(i)
+        made = ", ".join(f"{i}: t{i}" for i in self.wanted if i in self.ram)
+        self._line(f"return {{{made}}}")
+        source = "def step(machine, given):\n" + "\n".join(f"    {line}" for line in self.lines)
+        space = dict(self.names)
+        exec(compile(source, "<poet tape>", "exec"), space)
+        return Tape(space["step"], source + "\n")
+
+    def _line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def _arrive(self, i: int) -> None:
+        """Before a tensor is used: its page-in must have ended."""
+        if i in self.arriving:
+            self._line(f"t{i} = machine.arrive({i})")
+            self.arriving.discard(i)
+
+    def _compute(self, k: int, variant: str) -> None:
+        op, way = self.graph.ops[k], self.ways[k, variant]
+        missing = [i for i in op.outputs if i not in self.ram and i not in way.writes]
+        seated = {pair.output: pair.input for pair in op.in_place if pair.input not in way.reads}
+        new = sum(self.graph.tensors[i].nbytes for i in missing if i not in seated)
+        again = sum(self.graph.tensors[i].nbytes for i in op.outputs if i in self.ram)
+        outdated = [i for i in op.consumed if i in way.reads and i in self.ram]
+        for i in op.inputs:
+            if i not in way.reads or i in outdated:
+                self._arrive(i)
+        for i in op.consumed:
+            if i in self.leaving:
+                self._line(f"machine.settle({i})")
+        self._line(f"machine.room({k}, {new + again + way.workspace_bytes})")
+        if (op.phase == "forward") != (self.phase == "forward") or not self.phase:
+            self._line(f"grad_mode({op.phase == 'forward'})")
+        self.phase = op.phase
+        if op.random_state_bytes:
+            if k in self.ran:
+                self._line(f"machine.draw_again({k})")
+            elif self.runs[k] > 1:
+                self._line(f"machine.draw({k})")
+        if op.calls[0].kind == "poet.tangent":
+            self._tangent(op)
+        else:
+            self._calls(k, op, way, missing)
+        if op.random_state_bytes and k in self.ran:
+            self._line("machine.draw_on()")
+        self.ran.add(k)
+        for i in missing:
+            if i in seated:
+                self._line(f"del t{seated[i]}; machine.seat({i}, {seated[i]})")
+            else:
+                self._line(f"machine.made({i}, t{i})")
+        for i in outdated:
+            self._line(f"machine.free({i}, t{i}); del t{i}")
+        self.ram -= set(op.consumed)
+        self.ram |= set(missing)
+
+    def _tangent(self, op: Op) -> None:
+        """Take a gradient from the caller; the first time, hand out the outputs and wait."""
+        if not self.halted:
+            made = ", ".join(f"{i}: t{i}" for i in self.outputs if i in self.ram)
+            self._line(f"tangents = yield {{{made}}}")
+            self._line("grad_mode(False)")
+            self.halted = True
+        self._line(f"t{op.outputs[0]} = tangents.pop({op.outputs[0]})")
+
+    def _calls(self, k: int, op: Op, way: Way, missing: list[int]) -> None:
+        last: dict[str, int] = {}
+        texts = {}
+        for at, call in enumerate(op.calls):
+            if at in way.left_out:
+                continue
+            read, text = self._loop(k, op, way, at) if at in way.makers else self._call(call)
+            results = [self._result(result, way, missing) for result in call.results]
+            for name in (*read, *(name for name in results if name[0] in "vx")):
+                if name[0] in "vx":
+                    last[name] = at
+            texts[at] = (results, text)
+        for at, (results, text) in texts.items():
+            left = ", ".join(results)
+            if len(results) == 1 and at not in way.makers and not self._is_tuple(op.calls[at]):
+                self._line(f"{left} = {text}")
+            else:
+                self._line(f"{left}, = {text}")
+            dead = sorted({name for name, end in last.items() if end == at})
+            if dead:
+                self._line(f"del {', '.join(dead)}")
+
+    def _is_tuple(self, call: Call) -> bool:
+        if call.kind in KERNELS:
+            return True
+        returns = target_of(call.kind)._schema.returns
+        return len(returns) > 1 or str(returns[0].type).startswith("List")
+
+    def _result(self, result: dict[str, int] | None, way: Way, missing: list[int]) -> str:
+        if result is None:
+            return "x_"
+        ((tag, n),) = result.items()
+        if (tag, n) in way.away:  # a gradient that the loop has used up
+            return "x_"
+        if tag == "value":
+            return f"v{n}"
+        return f"t{n}" if n in missing else f"x{n}"  # a second copy, dropped at once
+
+    def _call(self, call: Call) -> tuple[list[str], str]:
+        read: list[str] = []
+        if call.kind in KERNELS:
+            name = self._name("kernel", call.kind, KERNELS[call.kind])
+        else:
+            name = self._name("aten", call.kind, target_of(call.kind)._op)
+        parts = []
+        for argument, value in call.arguments.items():
+            text = self._argument(value, read)
+            if call.kind in KERNELS and argument in RATES:
+                text = f"{text}.item()"
+            parts.append(f"{argument}={text}")
+        return read, f"{name}({', '.join(parts)})"
+
+    def _loop(self, k: int, op: Op, way: Way, at: int) -> tuple[list[str], str]:
+        """The call of a loop over tiles, in the place of its maker."""
+        read: list[str] = []
+        loop, call = way.makers[at], op.calls[at]
+        away = {n for n, each in references(call) if storage(self.graph, op, each) in way.away}
+        given = [
+            f"{name!r}: {self._argument(value, read)}"
+            for name, value in call.arguments.items()
+            if name not in away
+        ]
+        rates = []
+        if loop.loop.update is not None:
+            known = op.calls[loop.loop.update].arguments
+            rates = [
+                f"{name!r}: {self._argument(known[name], read)}.item()"
+                for name in RATES
+                if name in known
+            ]
+        name = self._name("stream", f"{k} {at} {loop.tile_rows}", loop)
+        return read, f"{name}(machine, {{{', '.join(given)}}}, {{{', '.join(rates)}}})"
+
+    def _argument(self, value: Any, read: list[str]) -> str:
+        if isinstance(value, list | tuple):
+            return "[" + ", ".join(self._argument(item, read) for item in value) + "]"
+        if not isinstance(value, dict):
+            return repr(value)
+        ((tag, content),) = value.items()
+        if tag in ("tensor", "value"):
+            name = f"t{content}" if tag == "tensor" else f"v{content}"
+            read.append(name)
+            return name
+        return self._name(tag, str(content), constant(tag, content))
+
+    def _name(self, prefix: str, key: str, thing: Any) -> str:
+        """A global of the tape that stands for a function or a constant."""
+        full = f"{prefix} {key}"
+        if full not in self.functions:
+            readable = "".join(c if c.isalnum() else "_" for c in key)
+            name = f"{prefix}_{readable}"
+            while name in self.names:
+                name += "_"
+            self.functions[full] = name
+            self.names[name] = thing
+        return self.functions[full]

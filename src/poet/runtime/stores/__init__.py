@@ -1,0 +1,1 @@
+"""Page stores: a file or host memory, checked when pages come back."""

@@ -1,0 +1,225 @@
+"""Joint: a model, an example and a loss become one functional graph of forward and backward.
+
+AOT autograd traces and differentiates the step without running it. No op is decomposed: the joint
+graph calls the very kernels that eager PyTorch calls (`eager_kernels`), so that running it gives
+the same bits.
+
+The graph's inputs and outputs describe themselves (`meta["desc"]`). This module does not look at
+its ops; `lowering` does.
+"""
+
+import contextlib
+import io
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.func import functional_call
+from torch.fx import traceback as fx_traceback
+
+from poet.errors import PoetError
+from poet.tracer.eager_kernels import as_eager
+from poet.tracer.failures import explanation
+from poet.tracer.python_state import unchanged
+from poet.tracer.step import MODEL, Step
+
+_tracing = threading.Lock()
+
+
+class Traced(NamedTuple):
+    """A joint graph, what its parameters and buffers are called in the step, and constants.
+
+    Constants are the values of tensors that it reads though no module owns them.
+    """
+
+    module: torch.fx.GraphModule
+    names: dict[str, str]
+    constants: dict[str, torch.Tensor]
+
+
+def trace(step: Step, tensors: tuple[torch.Tensor, ...], report: Callable[[str], None]) -> Traced:
+    """The joint graph of a step. Anything that stands in the way becomes a PoetError.
+
+    The step is differentiated as it runs. Where that fails, on a Python number taken from a tensor
+    or a tensor that no module owns, it is exported first: `torch.export` copes with more, at the
+    price of tracing what the model does when exported instead of what it does in eager mode.
+    """
+    # Two inputs that share memory would be traced as one; the trace is of shapes only.
+    apart = tuple(tensor.clone() for tensor in tensors)
+    with (
+        _tracing,
+        _quiet(),
+        unchanged(step, MODEL),
+        torch.enable_grad(),
+        as_eager(),
+    ):
+        failures: list[Exception] = []
+        for way in (_as_it_runs, _as_exported):
+            report("tracing" if way is _as_it_runs else "exporting")
+            try:
+                return way(step, apart)
+            except PoetError as error:
+                raise error from None
+            except Exception as error:
+                failures.append(error)
+        raise explanation(failures, step, MODEL) from failures[-1]
+
+
+def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
+    return _joint(step, tensors, {})
+
+
+def _as_exported(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
+    exported, constants = _exported(step, tensors)
+    return _joint(exported, tensors, constants)
+
+
+class _Flat(nn.Module):
+    """A step whose parameters and buffers lie side by side, each once, however often it is tied."""
+
+    def __init__(self, step: nn.Module) -> None:
+        super().__init__()
+        self.traced_names: dict[str, str] = {}
+        self._places: dict[str, str] = {}
+        key_of: dict[int, str] = {}
+        for path, module in step.named_modules():
+            for attribute, value in (*module._parameters.items(), *module._buffers.items()):
+                if value is None:
+                    continue
+                name = f"{path}.{attribute}".removeprefix(".")
+                if id(value) not in key_of:
+                    key_of[id(value)] = f"t{len(key_of)}"
+                    self.traced_names[key_of[id(value)]] = name
+                    if isinstance(value, nn.Parameter):
+                        self.register_parameter(key_of[id(value)], value)
+                    else:
+                        self.register_buffer(key_of[id(value)], value)
+                self._places[name] = key_of[id(value)]
+        self._run = [step]  # in a list, so that it is not a submodule
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        given = {name: getattr(self, key) for name, key in self._places.items()}
+        state = dict(given)
+        loss: torch.Tensor = functional_call(self._run[0], state, tensors, tie_weights=False)
+        for name, value in state.items():
+            old = given[name]
+            if value is old:
+                continue
+            if value.shape != old.shape or value.dtype != old.dtype:
+                raise PoetError(
+                    f"the model puts {value.dtype} {list(value.shape)} into its buffer "
+                    f"{name.removeprefix(f'{MODEL}.')}, which is {old.dtype} {list(old.shape)}; "
+                    "the next step would be another. Keep shape and dtype"
+                )
+            old.copy_(value.detach())  # the model put another tensor in the buffer's place
+        return loss
+
+
+def _joint(
+    module: nn.Module, tensors: tuple[torch.Tensor, ...], constants: dict[str, torch.Tensor]
+) -> Traced:
+    flat = _Flat(module)
+    with contextlib.ExitStack() as stack, _module_paths(module):
+        joint = aot_export_joint_with_descriptors(
+            stack,
+            flat,
+            tensors,
+            decompositions={},
+            # The batch sizes and sequence lengths of the example hold for every step.
+            ignore_shape_env=True,
+        )
+    made = joint.graph_module
+    assert isinstance(made, torch.fx.GraphModule)
+    return Traced(made, flat.traced_names, constants)
+
+
+def _exported(
+    step: Step, tensors: tuple[torch.Tensor, ...]
+) -> tuple[torch.fx.GraphModule, dict[str, torch.Tensor]]:
+    with _no_custom_functions():
+        exported = torch.export.export(step, tensors, strict=False).module()
+    assert isinstance(exported, torch.fx.GraphModule)
+    owned = {name for name, _ in exported.named_parameters(remove_duplicate=False)}
+    owned |= {name for name, _ in exported.named_buffers(remove_duplicate=False)}
+    constants: dict[str, torch.Tensor] = {}
+    for node in exported.graph.find_nodes(op="get_attr"):
+        path = str(node.target)
+        if path in owned or path in constants:
+            continue
+        owner, _, name = path.rpartition(".")
+        module = exported.get_submodule(owner)
+        value = getattr(module, name)
+        if isinstance(value, torch.Tensor):
+            constants[path] = value.detach().clone()  # dense, whatever it was a view of
+            delattr(module, name)
+            module.register_buffer(name, constants[path], persistent=False)
+    return exported, constants
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch's own complaints are kept back: what matters of them becomes one message."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _module_paths(step: nn.Module) -> Iterator[None]:
+    """While this holds, traced calls remember the path and the kind of the module they are from."""
+    if isinstance(step, torch.fx.GraphModule):
+        yield  # it remembers already
+        return
+    entered: list[dict[str, tuple[str, type]]] = [{}]
+
+    def enter(path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, *_: Any) -> None:
+            entered.append({**entered[-1], path: (path, type(module))})
+            fx_traceback.current_meta["nn_module_stack"] = entered[-1]
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        entered.pop()
+        fx_traceback.current_meta["nn_module_stack"] = entered[-1]
+
+    hooks = []
+    for path, module in step.named_modules():
+        hooks.append(module.register_forward_pre_hook(enter(path)))
+        hooks.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        with fx_traceback.preserve_node_meta():
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def _no_custom_functions() -> Iterator[None]:
+    """An export would lose the backward pass of a custom autograd function: refuse that."""
+    apply = torch.autograd.Function.__dict__["apply"]
+
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
+        raise PoetError(
+            f"the custom autograd function {cls.__qualname__} cannot be captured here: the model "
+            "must be exported because it takes Python numbers from tensors or holds tensors that "
+            "are neither parameters nor buffers, and an export loses custom backward passes. "
+            "Remove those, or write the function with torch operations"
+        )
+
+    setattr(torch.autograd.Function, "apply", classmethod(refuse))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(torch.autograd.Function, "apply", apply)  # noqa: B010

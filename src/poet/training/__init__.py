@@ -1,0 +1,1 @@
+"""Training: capture, plan and run, joined in `Trainer` and `wrap`."""
