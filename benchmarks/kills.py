@@ -35,7 +35,7 @@ from poet.reports.tables import print_table
 from poet.runtime.state.checkpoints import Checkpoint
 from poet.runtime.state.generations import steps_in
 from poet.values.files import read_json, write_json
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 
 KILLS = 100
 STEPS = 16

@@ -36,7 +36,7 @@ from poet.profiling.scratch import allocator_peak
 from poet.reports.profile_tables import WRONG, judged
 from poet.reports.tables import print_table
 from poet.values.optimizers import parse_optimizer
-from poet.values.schedule import draft
+from poet.values.plan import draft
 from poet.zoo import MODELS, Made, build
 
 JUDGED = ("resnet18?batch=8", "mobilenetv2?batch=8", "bert-base?batch=1")

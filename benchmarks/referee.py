@@ -13,7 +13,8 @@ from tests.unit.simple_replay import simple_replay
 
 from poet import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, check, read_instance
 from poet.reports.tables import print_table
-from poet.values.schedule import Instruction, Transfers, draft
+from poet.values.plan import draft
+from poet.values.schedule import Instruction, Transfers
 
 INSTANCES = Path(__file__).parent.parent / "instances"
 

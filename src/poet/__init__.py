@@ -19,13 +19,15 @@ from poet.values.files import read_json, write_json
 from poet.values.graph import Call, Graph, InPlace, Op, Tensor, Value
 from poet.values.instances import Instance, read_instance
 from poet.values.optimizers import SGD, Adam, AdamW
+from poet.values.plan import Plan
 from poet.values.profile import Profile
-from poet.values.schedule import Budget, Compute, Free, PageIn, PageOut, Plan, Schedule, places
+from poet.values.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule, places
 from poet.version import __version__
 
 if TYPE_CHECKING:
     from poet.firmware.emit import emit
     from poet.profiling.measuring import profile
+    from poet.reports.page.charts import plot
     from poet.runtime.stores.file_store import FileStore
     from poet.runtime.stores.memory_store import MemoryStore
     from poet.training.trainer import Trainer, wrap
@@ -69,6 +71,7 @@ __all__ = [
     "find_device",
     "places",
     "plan",
+    "plot",
     "profile",
     "read_instance",
     "read_json",
@@ -82,6 +85,7 @@ _LATE = {
     "MemoryStore": "poet.runtime.stores.memory_store",
     "Trainer": "poet.training.trainer",
     "emit": "poet.firmware.emit",
+    "plot": "poet.reports.page.charts",
     "profile": "poet.profiling.measuring",
     "wrap": "poet.training.trainer",
 }

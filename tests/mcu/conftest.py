@@ -14,8 +14,9 @@ import poet
 from poet.firmware.emit import emit
 from poet.tracer.capture import capture_named
 from poet.values.optimizers import parse_optimizer
+from poet.values.plan import Plan
 from poet.values.quantities import parse_bytes
-from poet.values.schedule import Params, Plan
+from poet.values.schedule import Params
 
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
 NETS = "tests/mcu/nets.py"

@@ -10,7 +10,7 @@ from poet.firmware.boards import find_board, targets
 from poet.firmware.emulate.comparing import compare_card
 from poet.firmware.emulate.emulation import Run, emulate
 from poet.firmware.write.folder import read_folder
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 
 from .conftest import NETS, Emitter, Planner, run_make
 

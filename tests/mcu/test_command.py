@@ -5,7 +5,7 @@ from pathlib import Path
 
 import poet
 from poet.firmware.card.contents import read_safetensors, write_safetensors
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 from tests.conftest import Poet
 
 from .conftest import Planner

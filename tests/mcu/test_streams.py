@@ -19,7 +19,8 @@ from poet.referee.replay import check
 from poet.tracer.capture import capture_named
 from poet.values.graph import Graph
 from poet.values.optimizers import parse_optimizer
-from poet.values.schedule import Budget, Compute, Plan, draft, places
+from poet.values.plan import Plan, draft
+from poet.values.schedule import Budget, Compute, places
 from tests.torch.streamed import Choice, largest_tiles, mixture, never, schedule_of, smallest_tiles
 
 from .conftest import NETS, ROOT, Emitter, Planner

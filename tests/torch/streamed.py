@@ -20,6 +20,7 @@ from poet.runtime.step.machine import Machine
 from poet.runtime.step.streams import with_extra
 from poet.values.device import PLAIN, Costs
 from poet.values.graph import Graph
+from poet.values.plan import Plan, draft
 from poet.values.schedule import (
     Budget,
     Compute,
@@ -27,10 +28,8 @@ from poet.values.schedule import (
     Instruction,
     PageIn,
     PageOut,
-    Plan,
     Schedule,
     Transfers,
-    draft,
     places,
 )
 from tests.torch.surviving import Alive

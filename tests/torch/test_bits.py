@@ -12,7 +12,8 @@ from poet.baselines.keep_all import keep_all
 from poet.costs.analytic import analytic
 from poet.devices import find_device
 from poet.tracer.program import Program
-from poet.values.schedule import Budget, Effort, Schedule, draft, places
+from poet.values.plan import draft
+from poet.values.schedule import Budget, Effort, Schedule, places
 from poet.zoo import MODELS, build
 from tests.torch.eager import differences
 from tests.torch.live_storage import LiveStorage

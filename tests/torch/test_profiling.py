@@ -58,8 +58,8 @@ def test_the_store_is_measured_by_size(profile: poet.Profile) -> None:
     store, device = profile.store, profile.device
     assert len(store.sizes_bytes) > 2
     assert all(timing.seconds > 0 for timing in (*store.page_ins, *store.page_outs))
-    assert 0 < (device.compute_speed_beside or 0) <= 1
-    assert 0 < (device.transfer_speed_beside or 0) <= 1
+    assert 0 < (device.compute_speed_in_overlap or 0) <= 1
+    assert 0 < (device.transfer_speed_in_overlap or 0) <= 1
     limited = set(device.class_flops_per_second) | set(device.class_bytes_per_second)
     assert limited == set(CLASSES)
     assert set(device.class_overhead_seconds) == set(CLASSES)

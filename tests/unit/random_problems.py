@@ -122,8 +122,8 @@ def random_costs(rng: Random, graph: Graph) -> Costs:
         ),
         idle_watts=rng.choice((0.0, 0.0, 0.5)),
         duplex=rng.random() < 0.5,
-        compute_speed_beside=rng.choice((1.0, 1.0, 0.5, 0.25)),
-        transfer_speed_beside=rng.choice((1.0, 1.0, 0.5)),
+        compute_speed_in_overlap=rng.choice((1.0, 1.0, 0.5, 0.25)),
+        transfer_speed_in_overlap=rng.choice((1.0, 1.0, 0.5)),
     )
 
 

@@ -103,7 +103,7 @@ def simple_replay(plan: Plan) -> Result:
     moves: list[tuple[float, float]] = []
 
     def moved(since: float, seconds: float) -> float:
-        moves.append((since, since + seconds / costs.transfer_speed_beside))
+        moves.append((since, since + seconds / costs.transfer_speed_in_overlap))
         return moves[-1][1]
 
     def beside(since: float, seconds: float) -> float:
@@ -111,7 +111,7 @@ def simple_replay(plan: Plan) -> Result:
         now, left = since, seconds
         while True:
             slow = any(a <= now < b for a, b in moves)
-            speed = costs.compute_speed_beside if slow else 1.0
+            speed = costs.compute_speed_in_overlap if slow else 1.0
             later = [x for pair in moves for x in pair if x > now]
             if not later or left / speed <= min(later) - now:
                 return now + left / speed - since

@@ -17,7 +17,7 @@ from poet.planner.search.anneal import Annealer
 from poet.referee.replay import check
 from poet.referee.verdict import Report
 from poet.values.instances import read_instance
-from poet.values.schedule import draft
+from poet.values.plan import draft
 from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph, random_schedule
 

@@ -23,7 +23,8 @@ from poet.baselines.revolve import reverse, steps_ahead
 from poet.baselines.torch_budget import Knapsack, save
 from poet.planner.proof.floor import memory_floor
 from poet.referee.verdict import Report
-from poet.values.schedule import Effort, Schedule, draft
+from poet.values.plan import draft
+from poet.values.schedule import Effort, Schedule
 from tests.conftest import INSTANCES
 from tests.unit.brute_force import best_joules
 from tests.unit.random_problems import random_costs, random_graph

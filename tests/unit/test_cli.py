@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from poet import read_json
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 from tests.conftest import INSTANCES, ROOT, Poet
 
 LINEAR = INSTANCES / "linear-m4.json"

@@ -131,7 +131,7 @@ def test_files_hold_the_same_points(found: Frontier, tmp_path: Path) -> None:
 
 def test_the_commands(poet_command: Poet, tmp_path: Path) -> None:
     done = poet_command(
-        "compare", LINEAR, "--ram", "4000", "--time-limit", "1", "--method", "poet", "--method",
+        "compare", LINEAR, "--ram", "4000", "--time-limit", "10", "--method", "poet", "--method",
         "keep-all", "--json",
     )  # fmt: skip
     rows = json.loads(done.out)["rows"]

@@ -16,7 +16,7 @@ import poet
 from poet import Costs, Device, Graph, Plan, PoetError, read_json, write_json
 from poet.values.files import MAX_FILE_BYTES, decode_json, decode_toml
 from poet.values.instances import InstanceFile
-from poet.values.schedule import draft
+from poet.values.plan import draft
 from tests.conftest import INSTANCES, ROOT
 from tests.unit.random_problems import (
     random_budget,

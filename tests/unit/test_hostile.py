@@ -15,7 +15,7 @@ import poet
 from poet import Budget, Device, Plan, PoetError, write_json
 from poet.values.files import decode_json, decode_toml
 from poet.values.instances import InstanceFile
-from poet.values.schedule import draft
+from poet.values.plan import draft
 from tests.conftest import INSTANCES, ROOT, Poet
 
 LINEAR = INSTANCES / "linear-m4.json"

@@ -11,7 +11,8 @@ from poet import Budget, Compute, Graph, Op, PageIn, PageOut, PoetError, Tensor
 from poet.baselines import STARTS
 from poet.planner.proof.floor import least_joules, least_seconds, memory_floor
 from poet.planning.solve import solve
-from poet.values.schedule import Effort, draft, places
+from poet.values.plan import draft
+from poet.values.schedule import Effort, places
 from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 

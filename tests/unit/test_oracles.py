@@ -10,7 +10,8 @@ import pytest
 from poet import Budget, Costs, Graph, InPlace, Op, Run, Tensor, Transfer
 from poet.referee.replay import check
 from poet.values.device import PLAIN
-from poet.values.schedule import Compute, draft
+from poet.values.plan import draft
+from poet.values.schedule import Compute
 from tests.unit.brute_force import (
     StateSpaceTooLarge,
     best_joules,

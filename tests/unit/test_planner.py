@@ -18,7 +18,8 @@ from poet.planner.proof.floor import memory_floor
 from poet.planner.search import compiled
 from poet.planner.search.portfolio import search
 from poet.planning.solve import solve
-from poet.values.schedule import Effort, Progress, draft
+from poet.values.plan import draft
+from poet.values.schedule import Effort, Progress
 from tests.conftest import INSTANCES, ROOT, Poet
 from tests.unit.brute_force import best_joules
 from tests.unit.paper_model import paper_joules

@@ -15,7 +15,7 @@ from poet.planner.model.points import decode, encode
 from poet.planner.model.staged import from_schedule, to_schedule
 from poet.planner.proof.certificate import safe_bound
 from poet.planner.proof.floor import memory_floor
-from poet.values.schedule import draft
+from poet.values.plan import draft
 from tests.unit.brute_force import best_schedule
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 

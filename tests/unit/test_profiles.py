@@ -95,7 +95,7 @@ def test_classes_of_work_have_rates_of_their_own() -> None:
     [
         ("class_flops_per_second", {"products": 0.0}),
         ("class_overhead_seconds", {"products": -1.0}),
-        ("compute_speed_beside", 1.5),
+        ("compute_speed_in_overlap", 1.5),
     ],
 )
 def test_absurd_figures_are_refused(field: str, value: object) -> None:

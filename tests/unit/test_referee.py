@@ -26,7 +26,8 @@ from poet import (
 )
 from poet.referee.replay import check
 from poet.referee.verdict import Rule
-from poet.values.schedule import Transfers, draft
+from poet.values.plan import draft
+from poet.values.schedule import Transfers
 from tests.unit.random_problems import (
     mutate,
     random_budget,
@@ -82,8 +83,8 @@ def chain(
         tensors=(Transfer(in_seconds=4.0, in_joules=2.0, out_seconds=4.0, out_joules=2.0),)
         * len(sizes),
         idle_watts=limits.pop("idle_watts", 0.0),
-        compute_speed_beside=limits.pop("compute_speed_beside", 1.0),
-        transfer_speed_beside=limits.pop("transfer_speed_beside", 1.0),
+        compute_speed_in_overlap=limits.pop("compute_speed_in_overlap", 1.0),
+        transfer_speed_in_overlap=limits.pop("transfer_speed_in_overlap", 1.0),
     )
     return check(draft(graph, costs, Budget(transfers=transfers, **limits), schedule))
 
@@ -133,7 +134,7 @@ def test_overlap_hides_a_page_out_and_counts_its_bytes_until_it_ends() -> None:
 
 def test_overlap_compute_and_transfers_slow_each_other_down() -> None:
     schedule: Schedule = (Compute(0), Compute(1), PageOut(0), Free(0), Compute(2))
-    speeds = {"compute_speed_beside": 0.75, "transfer_speed_beside": 0.5}
+    speeds = {"compute_speed_in_overlap": 0.75, "transfer_speed_in_overlap": 0.5}
     report = chain((100, 10, 10), "overlap", schedule, **speeds)
     # the page-out takes 8 s from 20 on, in which op2 does 6 s of its 10: it ends at 32
     assert report.seconds == 32.0

@@ -24,8 +24,8 @@ from poet.reports.page.scales import shortened
 from poet.reports.page.view import View, bound_text, look_at
 from poet.reports.page.walk import walk
 from poet.values.files import write_json
+from poet.values.plan import draft
 from poet.values.quantities import amount_text, bytes_text
-from poet.values.schedule import draft
 from tests.browser.plans import HOSTILE, chain, impossible, small
 from tests.unit.random_problems import (
     mutate,

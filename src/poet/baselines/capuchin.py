@@ -28,7 +28,8 @@ from poet.baselines.on_demand import OnDemand, Unobtainable, reach
 from poet.referee.replay import check
 from poet.values.device import PLAIN, Costs
 from poet.values.graph import Graph
-from poet.values.schedule import Budget, Effort, Schedule, Solution, draft
+from poet.values.plan import draft
+from poet.values.schedule import Budget, Effort, Schedule, Solution
 
 _ROUNDS = 60
 

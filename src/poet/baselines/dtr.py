@@ -27,16 +27,8 @@ from poet.baselines.on_demand import Unobtainable, reach
 from poet.referee.replay import check
 from poet.values.device import PLAIN, Costs
 from poet.values.graph import Graph
-from poet.values.schedule import (
-    Budget,
-    Compute,
-    Effort,
-    Free,
-    Instruction,
-    Schedule,
-    Solution,
-    draft,
-)
+from poet.values.plan import draft
+from poet.values.schedule import Budget, Compute, Effort, Free, Instruction, Schedule, Solution
 
 MOST_PASSES = 50
 """Gives up when so many times the ops of the graph have run: it thrashes."""

@@ -14,7 +14,8 @@ from poet.referee.replay import check
 from poet.referee.verdict import Report
 from poet.values.device import Costs
 from poet.values.graph import Graph
-from poet.values.schedule import Budget, Effort, Schedule, Solution, draft
+from poet.values.plan import draft
+from poet.values.schedule import Budget, Effort, Schedule, Solution
 
 Attempt = tuple[str, Callable[[], Schedule]]
 """What is tried, in words that follow "even", and the making of it."""

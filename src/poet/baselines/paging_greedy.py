@@ -19,6 +19,7 @@ from poet.planner.proof.floor import memory_floor, working_set_bytes
 from poet.referee.replay import check
 from poet.values.device import PLAIN, Costs, Run
 from poet.values.graph import Graph
+from poet.values.plan import draft
 from poet.values.schedule import (
     Budget,
     Compute,
@@ -28,7 +29,6 @@ from poet.values.schedule import (
     PageIn,
     PageOut,
     Solution,
-    draft,
 )
 
 NEVER = 1 << 60

@@ -10,8 +10,8 @@ import typer
 from poet.cli.models import CHECK_FAILED, JsonFlag, progress_bar
 from poet.errors import PoetError
 from poet.values.files import check_writable, read_json
+from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text
-from poet.values.schedule import Plan
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,8 +33,9 @@ from poet.referee.replay import check
 from poet.values.files import check_writable, read_json, write_json
 from poet.values.graph import Graph, printable
 from poet.values.instances import Instance
+from poet.values.plan import Plan, summary
 from poet.values.quantities import amount_text, bytes_text
-from poet.values.schedule import OPTIMAL_GAP, Params, Plan, Progress, Status, summary
+from poet.values.schedule import OPTIMAL_GAP, Params, Progress, Status
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,8 +9,8 @@ import typer
 from poet.cli.models import CHECK_FAILED
 from poet.errors import PoetError
 from poet.values.files import check_writable, decode_json, read_bytes, read_json, write_text
+from poet.values.plan import Plan
 from poet.values.quantities import bytes_text
-from poet.values.schedule import Plan
 
 if TYPE_CHECKING:
     from poet.planning.compare import Row

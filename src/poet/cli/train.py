@@ -30,8 +30,8 @@ from poet.reports.summaries import (
 )
 from poet.values.files import check_writable
 from poet.values.optimizers import Optimizer, parse_optimizer
+from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text, parse_bytes
-from poet.values.schedule import Plan
 
 if TYPE_CHECKING:
     from poet.runtime.state.checkpoints import Origin

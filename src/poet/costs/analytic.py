@@ -57,8 +57,8 @@ def analytic(graph: Graph, device: Device) -> Costs:
             tensors=tuple(_transfer(tensor.nbytes, device) for tensor in graph.tensors),
             idle_watts=device.idle_watts,
             duplex=device.duplex,
-            compute_speed_beside=device.compute_speed_beside or 1.0,
-            transfer_speed_beside=device.transfer_speed_beside or 1.0,
+            compute_speed_in_overlap=device.compute_speed_in_overlap or 1.0,
+            transfer_speed_in_overlap=device.transfer_speed_in_overlap or 1.0,
         )
     except ValueError as error:
         raise PoetError(f"{device.title} has figures POET cannot use: {error}") from error

@@ -29,7 +29,8 @@ from poet.firmware.write.folder import Firmware, Placed, arena_limit, placed, wr
 from poet.planning.solve import solve
 from poet.referee.replay import check
 from poet.values.graph import Graph
-from poet.values.schedule import Effort, Plan
+from poet.values.plan import Plan
+from poet.values.schedule import Effort
 
 _TRIES = 6
 _PLANNING_SECONDS = 120.0

@@ -14,7 +14,8 @@ from poet.planner.search.eager_page_outs import early_page_outs
 from poet.referee.replay import check
 from poet.values.device import Costs
 from poet.values.graph import Graph
-from poet.values.schedule import BoundSource, Budget, Effort, Prices, Progress, Schedule, draft
+from poet.values.plan import draft
+from poet.values.schedule import BoundSource, Budget, Effort, Prices, Progress, Schedule
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,9 @@ from poet.planning.solve import PLANNER
 from poet.values.device import Costs, Device
 from poet.values.graph import Graph
 from poet.values.instances import Instance
+from poet.values.plan import Plan
 from poet.values.profile import Profile
-from poet.values.schedule import (
-    BoundSource,
-    Effort,
-    Params,
-    Plan,
-    Status,
-    Transfers,
-)
+from poet.values.schedule import BoundSource, Effort, Params, Status, Transfers
 
 if TYPE_CHECKING:
     from poet.tracer.program import Program

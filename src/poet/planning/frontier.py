@@ -13,7 +13,8 @@ from poet.errors import PoetError
 from poet.planning.compare import COMPARED, Row, check_names, place, row_of
 from poet.planning.plan import Question, answer
 from poet.planning.solve import PLANNER
-from poet.values.schedule import Budget, Effort, Plan
+from poet.values.plan import Plan
+from poet.values.schedule import Budget, Effort
 
 MOST_POINTS = 200
 

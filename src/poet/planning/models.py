@@ -14,7 +14,8 @@ from poet.referee.replay import check
 from poet.tracer.capture import graph_named
 from poet.values.graph import Graph
 from poet.values.optimizers import SGD
-from poet.values.schedule import Budget, Effort, draft, places
+from poet.values.plan import draft
+from poet.values.schedule import Budget, Effort, places
 
 SMALL_BYTES = 4096
 """Up to this size a tensor is not worth counting."""

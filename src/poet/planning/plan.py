@@ -23,6 +23,7 @@ from poet.referee.replay import check
 from poet.values.device import Costs, Device
 from poet.values.graph import MAX_BYTES, Graph
 from poet.values.instances import Instance
+from poet.values.plan import Plan, draft
 from poet.values.profile import Profile
 from poet.values.quantities import parse_bytes, parse_deadline
 from poet.values.schedule import (
@@ -31,11 +32,9 @@ from poet.values.schedule import (
     Effort,
     Goal,
     Params,
-    Plan,
     Progress,
     Schedule,
     Transfers,
-    draft,
     places,
 )
 

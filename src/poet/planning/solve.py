@@ -17,6 +17,7 @@ from poet.referee.replay import check
 from poet.referee.verdict import Report
 from poet.values.device import Costs
 from poet.values.graph import Graph, printable
+from poet.values.plan import Plan, draft
 from poet.values.schedule import (
     OPTIMAL_GAP,
     BoundSource,
@@ -24,10 +25,8 @@ from poet.values.schedule import (
     Effort,
     Goal,
     Maker,
-    Plan,
     Schedule,
     Solution,
-    draft,
 )
 
 PLANNER = "poet"

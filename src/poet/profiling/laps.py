@@ -15,8 +15,9 @@ import torch
 from poet.runtime.session import Trainer
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Program
+from poet.values.plan import Plan
 from poet.values.profile import Timing
-from poet.values.schedule import Compute, Free, PageIn, PageOut, Plan
+from poet.values.schedule import Compute, Free, PageIn, PageOut
 
 WARM_UP = 3
 LEAST_REPEATS = 7

@@ -19,7 +19,7 @@ from poet.profiling.rates import measure_rates
 from poet.profiling.results import Watts, costs_of, device_here
 from poet.profiling.schedules import keep_all, much_paging
 from poet.profiling.scratch import scratch_bytes
-from poet.profiling.store_speed import speeds_beside, store_speed, usual_bytes
+from poet.profiling.store_speed import speeds_in_overlap, store_speed, usual_bytes
 from poet.runtime.heap import keep_freed_memory
 from poet.runtime.stores.base import Store
 from poet.runtime.stores.file_store import FileStore
@@ -67,7 +67,7 @@ def profile(
         laps = Laps(program, plain)
         with _metered(meter) as computing:
             laps.measure(seconds / 2, lambda done, count: report("steps", done, count))
-        beside = speeds_beside(
+        beside = speeds_in_overlap(
             lambda: laps.run(keep=False), pages, usual_bytes(program.graph), device
         )
         speed = store_speed(where, paging)

@@ -48,8 +48,8 @@ def device_here(
         "class_overhead_seconds": rates.class_overheads,
         "memory_bytes_per_second": rates.memory_bytes_per_second,
         "op_overhead_seconds": rates.op_overhead_seconds,
-        "compute_speed_beside": compute,
-        "transfer_speed_beside": transfers,
+        "compute_speed_in_overlap": compute,
+        "transfer_speed_in_overlap": transfers,
         "page_in_latency_seconds": in_latency,
         "page_in_bytes_per_second": in_rate,
         "page_out_latency_seconds": out_latency,
@@ -105,8 +105,8 @@ def costs_of(
         tensors=tuple(_transfer(tensor.nbytes, device, speed) for tensor in graph.tensors),
         idle_watts=device.idle_watts,
         duplex=device.duplex,
-        compute_speed_beside=device.compute_speed_beside or 1.0,
-        transfer_speed_beside=device.transfer_speed_beside or 1.0,
+        compute_speed_in_overlap=device.compute_speed_in_overlap or 1.0,
+        transfer_speed_in_overlap=device.transfer_speed_in_overlap or 1.0,
     )
 
 

@@ -8,7 +8,8 @@ from poet.planning.plan import plan
 from poet.referee.replay import check
 from poet.tracer.program import Program
 from poet.values.device import Costs
-from poet.values.schedule import Budget, Effort, Plan, draft, places
+from poet.values.plan import Plan, draft
+from poet.values.schedule import Budget, Effort, places
 
 _ENDLESS = 2**50
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

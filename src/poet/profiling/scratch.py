@@ -17,7 +17,8 @@ from poet.calls.workspace import workspace_bytes
 from poet.runtime.step.executor import Executor
 from poet.tracer.program import Program
 from poet.values.graph import Graph
-from poet.values.schedule import Compute, Plan
+from poet.values.plan import Plan
+from poet.values.schedule import Compute
 
 _MARK = "poet op "
 

@@ -78,7 +78,7 @@ def usual_bytes(graph: Graph) -> int:
     return LEAST_BYTES
 
 
-def speeds_beside(
+def speeds_in_overlap(
     step: Callable[[], object], store: Store, nbytes: int, device: torch.device
 ) -> Beside:
     """Steps alone, pages alone, and both together, in turns."""

@@ -1,8 +1,8 @@
 """The referee: replays a plan instruction by instruction and says what it really does.
 
 It trusts nobody and shares no code with what makes schedules. `_Replay` walks the schedule and
-keeps the state: what is in RAM, what is in the store, what has run. A clock (`clocks`) turns the same walk
-into time and RAM.
+keeps the state: what is in RAM, what is in the store, what has run. A clock (`clocks`) turns
+the same walk into time and RAM.
 
 Rules of two kinds. A broken *state* rule (an input that is not there) ends the replay, since what
 would follow has no meaning. A broken *limit* (RAM, store, deadline) is recorded and the replay goes
@@ -20,8 +20,9 @@ import msgspec
 from poet.referee.clocks import ListClock, TimelineClock
 from poet.referee.verdict import TOLERANCE, Report, Rule, Violation, mismatches
 from poet.values.device import Run
+from poet.values.plan import Plan
 from poet.values.quantities import amount_text
-from poet.values.schedule import Compute, Free, Instruction, PageIn, PageOut, Plan
+from poet.values.schedule import Compute, Free, Instruction, PageIn, PageOut
 
 
 def check(plan: Plan) -> Report:
@@ -65,8 +66,8 @@ class _Replay:
             self.clock = TimelineClock(
                 resident,
                 self.costs.duplex,
-                self.costs.compute_speed_beside,
-                self.costs.transfer_speed_beside,
+                self.costs.compute_speed_in_overlap,
+                self.costs.transfer_speed_in_overlap,
             )
         else:
             self.clock = ListClock(resident, transfers_count=self.budget.transfers == "serial")

@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from poet.referee.clocks import Moment
-from poet.values.schedule import OPTIMAL_GAP, Plan
+from poet.values.plan import Plan
+from poet.values.schedule import OPTIMAL_GAP
 
 Rule = Literal[
     "recompute-forbidden",

@@ -1,8 +1,9 @@
 """Explanations: what a plan does with the tensors, and what a little more would save."""
 
 from poet.referee.verdict import Report
+from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text
-from poet.values.schedule import Compute, PageIn, PageOut, Plan
+from poet.values.schedule import Compute, PageIn, PageOut
 
 
 def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:

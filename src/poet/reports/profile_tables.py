@@ -71,8 +71,8 @@ def profile_rows(profile: Profile, graph: Graph) -> list[tuple[str, str]]:
         ("store", f"{store.where}: {_speed_text(store)}"),
         (
             "both at once",
-            f"compute keeps {device.compute_speed_beside or 1:.0%} of its speed, transfers "
-            f"{device.transfer_speed_beside or 1:.0%}: transfers "
+            f"compute keeps {device.compute_speed_in_overlap or 1:.0%} of its speed, transfers "
+            f"{device.transfer_speed_in_overlap or 1:.0%}: transfers "
             + ("run beside compute" if device.overlap else "and compute take turns"),
         ),
         ("energy", f"{profile.energy}: {device.compute_watts:.3g} W computing"),

@@ -27,8 +27,9 @@ from poet.runtime.stores.base import Store
 from poet.runtime.stores.file_store import CHUNK_BYTES, FileStore
 from poet.runtime.stores.page_file import BLOCK_BYTES
 from poet.tracer.program import Program, Result
+from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text, parse_bytes
-from poet.values.schedule import PageIn, PageOut, Plan
+from poet.values.schedule import PageIn, PageOut
 from poet.values.schedule import Params as Kind
 
 _PAGES = 1_000_000

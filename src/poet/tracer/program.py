@@ -23,7 +23,8 @@ from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
 from poet.tracer.step import Outputs, Step, take_apart
 from poet.values.graph import Op, Tensor
-from poet.values.schedule import Compute, Free, PageIn, PageOut, Plan, Schedule
+from poet.values.plan import Plan
+from poet.values.schedule import Compute, Free, PageIn, PageOut, Schedule
 
 
 class Result(NamedTuple):

@@ -14,7 +14,7 @@ from poet.referee.replay import check
 from poet.runtime.state.checkpoints import Origin
 from poet.runtime.state.generations import PLAN, Found, Generations, newest
 from poet.values.files import read_json
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 
 
 def go_on_from(

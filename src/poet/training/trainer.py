@@ -23,8 +23,9 @@ from poet.tracer.program import Program
 from poet.training.wrapped import Wrapped
 from poet.values.device import Costs, Device, Transfer
 from poet.values.optimizers import Optimizer
+from poet.values.plan import Plan
 from poet.values.profile import Profile
-from poet.values.schedule import Goal, PageOut, Plan, Transfers
+from poet.values.schedule import Goal, PageOut, Transfers
 from poet.values.schedule import Params as Kind
 
 

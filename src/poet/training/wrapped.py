@@ -19,7 +19,7 @@ from torch import nn
 from poet.errors import PoetError
 from poet.runtime.session import Trainer
 from poet.runtime.step.executor import Pass
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 
 
 class Wrapped(nn.Module):

@@ -37,8 +37,8 @@ class Device(
     `energy_flops_per_second` is the rate at which compute energy is charged where that differs from
     the rate at which time is (the released POET code does so for one board).
     Classes of work (`poet.costs.classes`) may have rates and a time to start of their own, where
-    they differ from the one for all. `compute_speed_beside` and `transfer_speed_beside` are the
-    shares of their speeds that compute and transfers keep while both run; all of it where not
+    they differ from the one for all. `compute_speed_in_overlap` and `transfer_speed_in_overlap` are
+    the shares of their speeds that compute and transfers keep while both run; all of it where not
     given.
     """
 
@@ -55,8 +55,8 @@ class Device(
     class_flops_per_second: dict[str, float] = {}
     class_bytes_per_second: dict[str, float] = {}
     class_overhead_seconds: dict[str, float] = {}
-    compute_speed_beside: float | None = None
-    transfer_speed_beside: float | None = None
+    compute_speed_in_overlap: float | None = None
+    transfer_speed_in_overlap: float | None = None
     page_in_latency_seconds: float
     page_in_bytes_per_second: float
     page_in_watts: float
@@ -80,7 +80,7 @@ class Device(
             for name, figure in getattr(self, field).items():
                 if not 0 < figure < inf:
                     raise ValueError(f"{field} of {name!r} is {figure}; it must be > 0")
-        for field in ("compute_speed_beside", "transfer_speed_beside"):
+        for field in ("compute_speed_in_overlap", "transfer_speed_in_overlap"):
             _check_speed(field, getattr(self, field))
         if self.reserved_bytes >= self.ram_bytes:
             raise ValueError(
@@ -181,7 +181,7 @@ class Costs(
     """Prices of one graph on one device: each op's variants, each tensor's transfers.
 
     Seconds are those of an op or a transfer alone. Where both run at once, each keeps the share of
-    its speed that `compute_speed_beside` and `transfer_speed_beside` say.
+    its speed that `compute_speed_in_overlap` and `transfer_speed_in_overlap` say.
     """
 
     graph: str
@@ -192,12 +192,12 @@ class Costs(
     tensors: tuple[Transfer, ...]
     idle_watts: float = 0.0
     duplex: bool = False
-    compute_speed_beside: float = 1.0
-    transfer_speed_beside: float = 1.0
+    compute_speed_in_overlap: float = 1.0
+    transfer_speed_in_overlap: float = 1.0
 
     def __post_init__(self) -> None:
         check_range("idle_watts", self.idle_watts, MAX_AMOUNT)
-        for field in ("compute_speed_beside", "transfer_speed_beside"):
+        for field in ("compute_speed_in_overlap", "transfer_speed_in_overlap"):
             _check_speed(field, getattr(self, field))
         for k, variants in enumerate(self.ops):
             if PLAIN not in variants:

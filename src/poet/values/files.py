@@ -18,8 +18,8 @@ import msgspec
 from poet.errors import PoetError
 from poet.values.device import Costs, Device
 from poet.values.graph import Graph, printable
+from poet.values.plan import Plan
 from poet.values.profile import Profile
-from poet.values.schedule import Plan
 
 MAX_FILE_BYTES = 256 * 2**20
 

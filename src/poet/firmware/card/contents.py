@@ -10,7 +10,7 @@ import numpy as np
 
 from poet.errors import PoetError
 from poet.values.graph import Graph
-from poet.values.schedule import LASTING
+from poet.values.schedule import PERSISTENT
 
 Arrays = dict[int, np.ndarray[Any, Any]]
 
@@ -54,7 +54,7 @@ def first_values(
     made: Arrays = {}
     for i in graph.given:
         tensor = graph.tensors[i]
-        if tensor.role not in LASTING:
+        if tensor.role not in PERSISTENT:
             continue
         shape, dtype, name = tensor.shape or (), tensor.dtype or "float32", tensor.name
         if name in known and tensor.role != "optimizer_state":

@@ -19,7 +19,8 @@ import numpy as np
 
 from poet.errors import PoetError
 from poet.values.graph import Graph
-from poet.values.schedule import LASTING, PageIn, PageOut, Plan
+from poet.values.plan import Plan
+from poet.values.schedule import PERSISTENT, PageIn, PageOut
 
 HELD_TYPES = ("float32", "float64", "int64", "int32", "bool", "uint8")
 """Element types that a card can hold."""
@@ -83,7 +84,7 @@ def layout(plan: Plan, samples: int, record: tuple[int, ...]) -> Layout:
     graph, at = plan.graph, SECTOR
     slots: dict[int, int] = {}
     paged = {s.tensor for s in plan.schedule if isinstance(s, PageIn | PageOut)}
-    lasting = [i for i in graph.given if graph.tensors[i].role in LASTING]
+    lasting = [i for i in graph.given if graph.tensors[i].role in PERSISTENT]
     for i in (*lasting, *sorted(paged - set(lasting))):
         if (old := graph.tensors[i].becomes) is not None and old in slots:
             slots[i] = slots[old]
@@ -137,7 +138,7 @@ def read_tensors(path: Path, graph: Graph, where: Layout) -> dict[int, np.ndarra
     found = {}
     for i in graph.given:
         tensor = graph.tensors[i]
-        if tensor.role in LASTING and tensor.dtype is not None:
+        if tensor.role in PERSISTENT and tensor.dtype is not None:
             raw = bytes(image[where.slots[i] : where.slots[i] + tensor.nbytes])
             found[i] = np.frombuffer(raw, dtype=tensor.dtype).reshape(tensor.shape or ())
     return found

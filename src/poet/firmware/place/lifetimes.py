@@ -15,7 +15,8 @@ from poet.calls.operands import Reference, Work, works
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
 from poet.values.device import PLAIN
-from poet.values.schedule import Compute, Free, PageIn, PageOut, Plan
+from poet.values.plan import Plan
+from poet.values.schedule import Compute, Free, PageIn, PageOut
 
 ALIGNMENT = 4
 

@@ -16,7 +16,7 @@ from poet.firmware.write.source import Source, source_of
 from poet.referee.replay import check as check_plan
 from poet.referee.verdict import Report
 from poet.values.files import read_json, write_json
-from poet.values.schedule import Plan, draft
+from poet.values.plan import Plan, draft
 
 SOURCES = Path(__file__).parents[1] / "c"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")

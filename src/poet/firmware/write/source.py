@@ -15,7 +15,8 @@ from poet.firmware.write.kernels import statements
 from poet.firmware.write.kernels.site import Fields, c_float
 from poet.firmware.write.kernels.streams import loop_statements
 from poet.values.graph import printable
-from poet.values.schedule import Compute, Free, PageIn, Plan
+from poet.values.plan import Plan
+from poet.values.schedule import Compute, Free, PageIn
 
 C_TYPES = {
     "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t",

@@ -14,7 +14,8 @@ from poet.planner.proof.floor import memory_floor
 from poet.referee.replay import check
 from poet.values.device import Costs, Run, Stream
 from poet.values.graph import Graph
-from poet.values.schedule import Budget, Effort, Schedule, draft
+from poet.values.plan import draft
+from poet.values.schedule import Budget, Effort, Schedule
 
 Quick = Callable[[Budget], Schedule | None]
 """A fast way to a schedule within a budget, or None."""
@@ -29,7 +30,7 @@ def seconds_as_joules(costs: Costs, budget: Budget) -> Costs:
     counts = 1.0 if budget.transfers == "serial" else 0.0
     streamed = counts
     if budget.transfers == "overlap" and not costs.duplex:
-        counts = (1 - costs.compute_speed_beside) / costs.transfer_speed_beside
+        counts = (1 - costs.compute_speed_in_overlap) / costs.transfer_speed_in_overlap
 
     def moved(stream: Stream) -> Stream:
         return msgspec.structs.replace(stream, joules=streamed * stream.seconds)

@@ -1,7 +1,7 @@
 """Charts for notebooks: RAM over time and the residency map as one Plotly figure.
 
 The page draws the same two with its own scripts, since there they must answer to filters; this is
-the quick look that `plan.plot()` gives.
+the quick look that `poet.plot(plan)` gives.
 """
 
 from html import escape
@@ -15,8 +15,9 @@ from poet.reports.page.scales import bytes_scale, seconds_scale, shortened
 from poet.reports.page.sections import short_bytes
 from poet.reports.page.view import View, look_at
 from poet.values.graph import printable
+from poet.values.plan import Plan
 from poet.values.quantities import amount_text
-from poet.values.schedule import Compute, Plan
+from poet.values.schedule import Compute
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -11,8 +11,9 @@ import msgspec
 from poet.referee.verdict import Report
 from poet.reports.page.walk import Walk
 from poet.values.graph import printable
+from poet.values.plan import Plan
 from poet.values.quantities import bytes_text
-from poet.values.schedule import Compute, Plan
+from poet.values.schedule import Compute
 
 TOP = 15
 

@@ -19,8 +19,9 @@ from poet.reports.page.residency import first_uses, fold_bytes
 from poet.reports.page.walk import Walk, walk
 from poet.values.device import Costs
 from poet.values.graph import printable
+from poet.values.plan import Plan, draft
 from poet.values.quantities import amount_text, bytes_text
-from poet.values.schedule import Effort, Goal, Plan, draft
+from poet.values.schedule import Effort, Goal
 
 
 class KeptAll(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ from poet.referee.clocks import ListClock, TimelineClock
 from poet.referee.replay import check
 from poet.referee.verdict import LIMITS, Report
 from poet.reports.page.palette import Kind, State
-from poet.values.schedule import Compute, PageIn, PageOut, Plan, draft
+from poet.values.plan import Plan, draft
+from poet.values.schedule import Compute, PageIn, PageOut
 
 Action = Literal["compute", "recompute", "page_out", "page_in", "free"]
 
@@ -152,8 +153,8 @@ class _Walker:
             self.clock = TimelineClock(
                 resident,
                 self.costs.duplex,
-                self.costs.compute_speed_beside,
-                self.costs.transfer_speed_beside,
+                self.costs.compute_speed_in_overlap,
+                self.costs.transfer_speed_in_overlap,
             )
         else:
             self.clock = ListClock(resident, transfers_count=budget.transfers == "serial")

@@ -24,7 +24,7 @@ from poet.errors import PoetError
 from poet.runtime.state.random_state import RandomState
 from poet.runtime.state.tensor_file import Content, Item, Kind, TornFile, verify, write_tensors
 from poet.values.graph import Graph
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 from poet.version import __version__
 
 FORMAT = "poet-checkpoint/1"

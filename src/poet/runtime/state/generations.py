@@ -29,7 +29,7 @@ from poet.runtime.state.checkpoints import (
     write_whole,
 )
 from poet.runtime.state.tensor_file import Content, Item, TornFile
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 
 SINGLE = ".safetensors"
 """A path that ends so is one file; any other is a folder of generations."""

@@ -29,7 +29,7 @@ from poet.runtime.state.random_state import random_state, set_random_state
 from poet.runtime.state.tensor_file import TornFile, fill, kind_of
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Program
-from poet.values.schedule import Plan
+from poet.values.plan import Plan
 
 
 class State(ABC):

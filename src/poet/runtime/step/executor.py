@@ -19,7 +19,8 @@ from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Program, Result
-from poet.values.schedule import Compute, Free, PageIn, PageOut, Plan, draft
+from poet.values.plan import Plan, draft
+from poet.values.schedule import Compute, Free, PageIn, PageOut
 
 
 class Executor:
