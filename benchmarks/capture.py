@@ -15,10 +15,11 @@ from rich.console import Console
 from tests.torch.eager import loss_of
 
 import poet
-from poet.planning.models import SMALL_BYTES
+from poet.planning.figures import SMALL_BYTES
 from poet.reports.tables import print_table
+from poet.rewrites.granularity import Granularity
 from poet.tracer.program import Program
-from poet.zoo import MODELS, Made, build
+from poet.zoo import MODELS, Task, build
 
 PLAN_SECONDS = 10.0
 MERGING = ("lenet?batch=8", "resnet18-cifar", "mobilenetv2-cifar", "bert-tiny?vocab=500")
@@ -81,11 +82,18 @@ def merging() -> None:
     )  # fmt: skip
 
 
-def _captured(made: Made, granularity: poet.tracer.capture.Granularity) -> Program:
-    return poet.capture(*made, poet.SGD(), granularity=granularity, cache=False)
+def _captured(made: Task, granularity: Granularity) -> Program:
+    return poet.capture(
+        made.model,
+        made.loss,
+        poet.SGD(),
+        example=made.example,
+        granularity=granularity,
+        cache=False,
+    )
 
 
-def _eager_step(made: Made) -> None:
+def _eager_step(made: Task) -> None:
     for parameter in made.model.parameters():
         parameter.grad = None
     loss_of(*made).backward()  # type: ignore[no-untyped-call]

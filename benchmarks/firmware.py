@@ -21,7 +21,7 @@ from poet.firmware.emulate.emulation import CROSS_COMPILER, emulator_command
 from poet.firmware.place.arena import least_bytes
 from poet.firmware.write.folder import LINK, SOURCES, board_flags, link_script, placed
 from poet.reports.tables import print_table
-from poet.tracer.capture import capture_named
+from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
 
 TARGET = "netduinoplus2"

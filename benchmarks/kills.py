@@ -122,9 +122,15 @@ def _trainer(pages: Path, plan: Plan | None) -> poet.Trainer:
         nn.Linear(width, 10),
     )  # fmt: skip
     return poet.Trainer(
-        model, nn.CrossEntropyLoss(), poet.AdamW(lr=0.01), _batch(0), store=pages, params="paged",
-        plan=plan, time_limit=2, quiet=True,
-    )  # fmt: skip
+        model,
+        nn.CrossEntropyLoss(),
+        poet.AdamW(lr=0.01),
+        example=_batch(0),
+        store=pages,
+        params="paged",
+        plan=plan,
+        time_limit=2,
+    )
 
 
 def _make_plan(path: Path, pages: Path) -> None:

@@ -19,7 +19,7 @@ from tests.torch.eager import loss_of, torch_optimizer
 from torch.profiler import ProfilerActivity, profile
 
 import poet
-from poet.planning.models import keep_all_bytes
+from poet.planning.figures import keep_all_bytes
 from poet.reports.tables import print_table
 from poet.zoo import build
 
@@ -63,13 +63,18 @@ def measure(model: str, share: str) -> dict[str, int | None]:
                 loss_of(*made).backward()  # type: ignore[no-untyped-call]
                 update.step()
         else:
-            program = poet.capture(*made, SGD)
+            program = poet.capture(made.model, made.loss, SGD, example=made.example)
             ram = int(float(share) * keep_all_bytes(program.graph))
             store = poet.FileStore(folder)
             trainer = poet.Trainer(
-                made.model, made.loss, SGD, made.example, ram=ram + store.buffer_bytes,
-                store=store, time_limit=10, quiet=True,
-            )  # fmt: skip
+                made.model,
+                made.loss,
+                SGD,
+                example=made.example,
+                ram=ram + store.buffer_bytes,
+                store=store,
+                time_limit=10,
+            )
 
             def step() -> None:
                 trainer.run(made.example)

@@ -17,8 +17,8 @@ from tests.unit.paper_model import paper_joules
 
 from poet import Plan, plan, read_instance
 from poet.reports.tables import Align, print_table
+from poet.values.progress import SearchProgress
 from poet.values.quantities import parse_bytes, parse_deadline
-from poet.values.schedule import Progress
 
 INSTANCES = Path(__file__).parent.parent / "instances"
 
@@ -70,7 +70,7 @@ COLUMNS: list[tuple[str, Align]] = [
 
 def ask(question: Question) -> tuple[Plan, list[str]]:
     problem = read_instance(INSTANCES / f"{question.instance}.json")
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     started = time.monotonic()
     answer = plan(
         problem,
@@ -98,7 +98,7 @@ def ask(question: Question) -> tuple[Plan, list[str]]:
     ]
 
 
-def _reached(seen: list[Progress], gap: float) -> str:
+def _reached(seen: list[SearchProgress], gap: float) -> str:
     for progress in seen:
         if progress.joules and 1 - progress.bound_joules / progress.joules <= gap:
             return f"{progress.seconds:.1f} s"

@@ -37,7 +37,7 @@ from poet.reports.profile_tables import WRONG, judged
 from poet.reports.tables import print_table
 from poet.values.optimizers import parse_optimizer
 from poet.values.plan import draft
-from poet.zoo import MODELS, Made, build
+from poet.zoo import MODELS, Task, build
 
 JUDGED = ("resnet18?batch=8", "mobilenetv2?batch=8", "bert-base?batch=1")
 SHARES = (0.8, 0.6, 0.45)
@@ -83,7 +83,7 @@ def budgets(models: tuple[str, ...] = JUDGED, shares: tuple[float, ...] = SHARES
     )  # fmt: skip
 
 
-def _plan(made: Made, ram: int, profile: poet.Profile) -> poet.Plan:
+def _plan(made: Task, ram: int, profile: poet.Profile) -> poet.Plan:
     with tempfile.TemporaryDirectory(dir=".") as folder:
         trainer = _trainer(made, ram, folder, profile)
         trainer.close()
@@ -107,9 +107,8 @@ def zoo(models: tuple[str, ...] = ZOO) -> None:
     for model in models:
         made, profile = _profiled(model, seconds=8.0)
         trainer = poet.Trainer(
-            made.model, made.loss, _optimizer(), made.example, costs=profile, quiet=True,
-            time_limit=1,
-        )  # fmt: skip
+            made.model, made.loss, _optimizer(), example=made.example, costs=profile, time_limit=1
+        )
         took = median(_steps(trainer, made.example))
         graph = trainer.program.graph
         by_rates = analytic(graph, profile.device).keep_all_seconds
@@ -148,7 +147,7 @@ def plans(models: tuple[str, ...] = JUDGED, shares: tuple[float, ...] = SHARES) 
     rows = []
     for model in models:
         made, profile = _profiled(model)
-        program = poet.capture(*made, _optimizer())
+        program = poet.capture(made.model, made.loss, _optimizer(), example=made.example)
         rough = with_workspaces(analytic(program.graph, profile.device), profile.costs)
         whole = _keep_all(made, profile)
         for share in shares:
@@ -182,25 +181,32 @@ def _optimizer() -> Any:
     return parse_optimizer(OPTIMIZER)
 
 
-def _profiled(model: str, seconds: float = 20.0) -> tuple[Made, poet.Profile]:
+def _profiled(model: str, seconds: float = 20.0) -> tuple[Task, poet.Profile]:
     made = build(model)
-    program = poet.capture(*made, _optimizer())
+    program = poet.capture(made.model, made.loss, _optimizer(), example=made.example)
     return made, poet.profile(program, seconds=seconds)
 
 
-def _keep_all(made: Made, profile: poet.Profile) -> int:
-    program = poet.capture(*made, _optimizer())
+def _keep_all(made: Task, profile: poet.Profile) -> int:
+    program = poet.capture(made.model, made.loss, _optimizer(), example=made.example)
     plan = poet.plan(program, costs=profile, ram=2**50, method="keep-all", transfers="serial")
     assert plan.peak_bytes is not None
     return plan.peak_bytes
 
 
-def _trainer(made: Made, ram: int, folder: str, profile: Any) -> poet.Trainer:
+def _trainer(made: Task, ram: int, folder: str, profile: Any) -> poet.Trainer:
     store = poet.FileStore(folder)
     return poet.Trainer(
-        made.model, made.loss, _optimizer(), made.example, ram=ram + store.buffer_bytes,
-        store=store, costs=profile, minimize="seconds", time_limit=20, quiet=True,
-    )  # fmt: skip
+        made.model,
+        made.loss,
+        _optimizer(),
+        example=made.example,
+        ram=ram + store.buffer_bytes,
+        store=store,
+        costs=profile,
+        minimize="seconds",
+        time_limit=20,
+    )
 
 
 def _steps(trainer: poet.Trainer, example: Any) -> list[float]:
@@ -234,7 +240,7 @@ def _alone(what: str, model: str, plan: poet.Plan, folder: str) -> list[Any]:
     def trainer_of() -> tuple[poet.Trainer, Any]:
         made = build(model)
         trainer = poet.Trainer(
-            made.model, made.loss, _optimizer(), made.example, plan=plan, store=folder, quiet=True
+            made.model, made.loss, _optimizer(), example=made.example, plan=plan, store=folder
         )
         return trainer, made.example
 

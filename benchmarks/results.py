@@ -17,8 +17,8 @@ import poet
 from poet.errors import PoetError
 from poet.planning.compare import COMPARED, Row, comparing
 from poet.planning.frontier import Frontier, Point, frontier
-from poet.planning.plan import cores, question
-from poet.planning.problems import read_problem
+from poet.planning.plan import cores
+from poet.planning.question import read_problem, terms
 from poet.planning.solve import PLANNER
 from poet.reports.frontier_files import TITLES, write_frontier
 from poet.reports.tables import print_table
@@ -75,9 +75,8 @@ def _frontier(name: str, model: str, board: str | None) -> Frontier:
     if file.exists():
         return msgspec.json.decode(file.read_bytes(), type=Frontier)
     source = str(ROOT / model) if model.endswith(".json") else model
-    asked = question(read_problem(source), board)
     effort = comparing(SECONDS, cores())
-    made = frontier(asked, effort, POINTS, COMPARED)
+    made = frontier(read_problem(source), terms(board), effort, POINTS, COMPARED)
     file.write_bytes(msgspec.json.encode(made))
     return made
 
@@ -138,7 +137,7 @@ def _page(found: dict[str, Frontier], lost: dict[str, list[str]]) -> str:
         "# Results\n",
         "Energy of one training step against RAM, for POET and the baselines people know "
         "([baselines.md](baselines.md)), on the networks and boards of the ICML 2022 paper. All "
-        "numbers are the referee's; every plan is valid under its budget. Made by `make bench`: "
+        "numbers are the referee's; every plan is valid under its budget. Task by `make bench`: "
         f"{len(found)} problems, {points} budgets, {SECONDS:g} s for each plan on {cores()} "
         "cores.\n",
         f"**POET beside the baselines.** {verdict}\n",

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 
 from poet.reports.tables import print_table
-from poet.runtime.stores.base import Transfer
+from poet.runtime.stores.base import PageTransfer
 from poet.runtime.stores.file_store import FileStore
 from poet.runtime.stores.host_memory import HostMemory
 
@@ -142,7 +142,7 @@ def _beside(folder: Path, threads: int) -> list[list[str]]:
             for _ in range(repeats):
                 matrix @ matrix
 
-        def both(way: Callable[..., Transfer] = way) -> None:
+        def both(way: Callable[..., PageTransfer] = way) -> None:
             transfer = way(0, storage)
             multiply()
             transfer.wait()

@@ -24,9 +24,9 @@ from tests.torch.eager import loss_of, same_bits, torch_optimizer
 from tests.torch.live_storage import LiveStorage
 
 import poet
-from poet.planning.models import keep_all_bytes
+from poet.planning.figures import keep_all_bytes
 from poet.reports.tables import print_table
-from poet.zoo import Made, build
+from poet.zoo import Task, build
 
 SGD = poet.SGD(lr=1e-3)
 ADAMW = poet.AdamW(lr=1e-3)
@@ -58,7 +58,7 @@ def budgets(steps: int = 20) -> None:
     rows = []
     for name in MODELS:
         made = build(name)
-        program = poet.capture(*made, ADAMW)
+        program = poet.capture(made.model, made.loss, ADAMW, example=made.example)
         whole = keep_all_bytes(program.graph)
         for share in (1.0, 0.6, 0.4, None):
             ram = None if share is None else int(share * whole)
@@ -76,16 +76,21 @@ def budgets(steps: int = 20) -> None:
     )  # fmt: skip
 
 
-def _budget_row(made: Made, name: str, ram: int, whole: int, steps: int) -> list[str]:
+def _budget_row(made: Task, name: str, ram: int, whole: int, steps: int) -> list[str]:
     model, plain = copy.deepcopy(made.model), copy.deepcopy(made.model)
     update = torch_optimizer(ADAMW, plain)
     assert update is not None
     with tempfile.TemporaryDirectory() as folder:
         store = poet.FileStore(folder)
         trainer = poet.Trainer(
-            model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,
-            time_limit=10, quiet=True,
-        )  # fmt: skip
+            model,
+            made.loss,
+            ADAMW,
+            example=made.example,
+            ram=ram + store.buffer_bytes,
+            store=store,
+            time_limit=10,
+        )
         same, ours, theirs = True, [], []
         for step in range(steps):
             torch.manual_seed(step)
@@ -117,7 +122,7 @@ def bert() -> None:
     made = build("bert-base?batch=4&seq=128")
     parameters = sum(p.numel() * p.element_size() for p in made.model.parameters())
     plain = copy.deepcopy(made.model)
-    eager = _eager(Made(plain, made.example, made.loss), SGD)
+    eager = _eager(Task(plain, made.example, made.loss), SGD)
     eager()
     with LiveStorage(plain.parameters()) as live:
         eager()
@@ -125,9 +130,14 @@ def bert() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = poet.FileStore(folder)
         trainer = poet.Trainer(
-            made.model, made.loss, SGD, made.example,
-            ram=parameters + over // 3, store=store, time_limit=30,
-        )  # fmt: skip
+            made.model,
+            made.loss,
+            SGD,
+            example=made.example,
+            ram=parameters + over // 3,
+            store=store,
+            time_limit=30,
+        )
         ours, theirs = _in_turn(lambda: trainer.run(made.example), eager, rounds=5)
         peak = trainer.peak_bytes - parameters
         print_table(
@@ -144,14 +154,14 @@ def bert() -> None:
         trainer.close()
 
 
-def _trainer(made: Made, optimizer: Any) -> Callable[[], object]:
+def _trainer(made: Task, optimizer: Any) -> Callable[[], object]:
     trainer = poet.Trainer(
-        copy.deepcopy(made.model), made.loss, optimizer, made.example, quiet=True, time_limit=5
+        copy.deepcopy(made.model), made.loss, optimizer, example=made.example, time_limit=5
     )
     return lambda: trainer.run(made.example)
 
 
-def _eager(made: Made, optimizer: Any) -> Callable[[], object]:
+def _eager(made: Task, optimizer: Any) -> Callable[[], object]:
     update = torch_optimizer(optimizer, made.model)
     assert update is not None
 

@@ -5,10 +5,11 @@ The public names, nothing else. Importing this imports neither torch nor a solve
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from poet.devices import find_device
-from poet.errors import PoetError, PoetWarning
+from poet.errors import Infeasible, OutOfBudget, PageError, PoetError, PoetWarning
 from poet.planning.compare import compare
 from poet.planning.plan import plan
 from poet.referee.replay import check
@@ -19,7 +20,7 @@ from poet.values.files import read_json, write_json
 from poet.values.graph import Call, Graph, InPlace, Op, Tensor, Value
 from poet.values.instances import Instance, read_instance
 from poet.values.optimizers import SGD, Adam, AdamW
-from poet.values.plan import Plan
+from poet.values.plan import Plan, draft
 from poet.values.profile import Profile
 from poet.values.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule, places
 from poet.version import __version__
@@ -30,7 +31,19 @@ if TYPE_CHECKING:
     from poet.reports.page.charts import plot
     from poet.runtime.stores.file_store import FileStore
     from poet.runtime.stores.memory_store import MemoryStore
-    from poet.training.trainer import Trainer, wrap
+    from poet.training.trainer import Trainer
+    from poet.training.wrapped import wrap
+
+_LATE = {
+    "FileStore": "poet.runtime.stores.file_store",
+    "MemoryStore": "poet.runtime.stores.memory_store",
+    "Trainer": "poet.training.trainer",
+    "emit": "poet.firmware.emit",
+    "plot": "poet.reports.page.charts",
+    "profile": "poet.profiling.measuring",
+    "wrap": "poet.training.wrapped",
+}
+"""Names that few need, or that need torch: imported when they are first asked for."""
 
 __all__ = [
     "SGD",
@@ -45,9 +58,12 @@ __all__ = [
     "Free",
     "Graph",
     "InPlace",
+    "Infeasible",
     "Instance",
     "MemoryStore",
     "Op",
+    "OutOfBudget",
+    "PageError",
     "PageIn",
     "PageOut",
     "Plan",
@@ -67,6 +83,7 @@ __all__ = [
     "capture",
     "check",
     "compare",
+    "draft",
     "emit",
     "find_device",
     "places",
@@ -80,20 +97,14 @@ __all__ = [
 ]
 
 
-_LATE = {
-    "FileStore": "poet.runtime.stores.file_store",
-    "MemoryStore": "poet.runtime.stores.memory_store",
-    "Trainer": "poet.training.trainer",
-    "emit": "poet.firmware.emit",
-    "plot": "poet.reports.page.charts",
-    "profile": "poet.profiling.measuring",
-    "wrap": "poet.training.trainer",
-}
-
-
 def __getattr__(name: str) -> Any:
-    """The names that few need, or that need torch: imported when they are first asked for."""
     home = _LATE.get(name)
-    if home is not None:
-        return getattr(import_module(home), name)
-    raise AttributeError(f"module 'poet' has no attribute {name!r}")
+    if home is None:
+        raise AttributeError(f"module 'poet' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(home), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    here = (n for n, x in globals().items() if isinstance(x, ModuleType) or n.startswith("__"))
+    return sorted({*here, *__all__})

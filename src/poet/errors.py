@@ -1,15 +1,29 @@
 """What POET says when it cannot go on.
 
 Every error that a person can cause is a `PoetError`: one message that names the thing, the value
-and a way out. The command line prints the message and leaves with `exit_code`. Anything else that
-escapes is a bug.
+and a way out, in the words of Python (`ram="2 GiB"`; the command line turns them into options).
+Anything else that escapes is a bug.
 """
 
 
 class PoetError(Exception):
     """Wrong usage or bad input. The message is for people."""
 
-    exit_code = 2
+
+class Infeasible(PoetError):
+    """No schedule keeps to the budget, or, unless `proven`, none was found in the time given."""
+
+    def __init__(self, message: str, proven: bool = True) -> None:
+        super().__init__(message)
+        self.proven = proven
+
+
+class OutOfBudget(PoetError):
+    """An op would take RAM beyond the budget. Nothing was allocated for it."""
+
+
+class PageError(PoetError):
+    """A page that could not be moved, or did not come back as it was."""
 
 
 class PoetWarning(UserWarning):

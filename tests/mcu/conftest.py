@@ -12,7 +12,7 @@ import pytest
 
 import poet
 from poet.firmware.emit import emit
-from poet.tracer.capture import capture_named
+from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
 from poet.values.plan import Plan
 from poet.values.quantities import parse_bytes

@@ -14,7 +14,7 @@ from poet.firmware.emit import dropout_mask
 from poet.firmware.emulate.comparing import compare_card
 from poet.firmware.emulate.emulation import build, emulate
 from poet.firmware.write.folder import read_folder
-from poet.tracer.capture import capture_named
+from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
 
 from .conftest import NETS, Emitter, Planner, run_make
@@ -173,7 +173,7 @@ def test_what_has_no_kernel_is_named(emitted: Emitter) -> None:
 
     model = nn.Sequential(nn.Linear(4, 4), nn.Softplus(), nn.Linear(4, 2))
     example = (torch.randn(2, 4), torch.randint(0, 2, (2,)))
-    program = poet.capture(model, example, nn.functional.cross_entropy, poet.SGD(lr=0.1))
+    program = poet.capture(model, nn.functional.cross_entropy, poet.SGD(lr=0.1), example=example)
     plan = poet.plan(program, device="nrf52840", time_limit=1)
     with pytest.raises(PoetError, match=r"aten\.softplus of op \d+ \(.*, forward\)"):
         emitted(plan)

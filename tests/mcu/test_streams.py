@@ -16,7 +16,7 @@ from poet.firmware.emulate.comparing import compare_card
 from poet.firmware.emulate.emulation import emulate
 from poet.firmware.write.folder import read_folder
 from poet.referee.replay import check
-from poet.tracer.capture import capture_named
+from poet.tracer.by_name import capture_named
 from poet.values.graph import Graph
 from poet.values.optimizers import parse_optimizer
 from poet.values.plan import Plan, draft

@@ -36,6 +36,12 @@ def loss_of(model: nn.Module, example: Any, loss: Loss) -> torch.Tensor:
     return found
 
 
+def captured(task: Any, optimizer: Any = None, **options: Any) -> Program:
+    """The step of a task of the zoo, or of any (model, example, loss)."""
+    model, example, loss = task
+    return poet.capture(model, loss, optimizer, example=example, **options)
+
+
 def differences(
     model: nn.Module,
     example: Any,
@@ -50,7 +56,7 @@ def differences(
     """Train by a captured program and by eager PyTorch; name all that is not bit-equal."""
     plain = copy.deepcopy(model)
     program = poet.capture(
-        model, example, loss, optimizer, autocast=autocast, cache=False, **options
+        model, loss, optimizer, example=example, autocast=autocast, cache=False, **options
     )
     update = torch_optimizer(optimizer, plain)
     found = []
@@ -112,5 +118,4 @@ def torch_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer |
             optimizer.nesterov,
         )
     kind = torch.optim.AdamW if isinstance(optimizer, poet.AdamW) else torch.optim.Adam
-    betas = (optimizer.beta1, optimizer.beta2)
-    return kind(trained, optimizer.lr, betas, optimizer.epsilon, optimizer.weight_decay)
+    return kind(trained, optimizer.lr, optimizer.betas, optimizer.eps, optimizer.weight_decay)

@@ -15,9 +15,8 @@ from poet.costs.analytic import analytic
 from poet.costs.streams import with_streams
 from poet.devices import find_device
 from poet.referee.replay import check
-from poet.runtime.session import Trainer
 from poet.runtime.step.machine import Machine
-from poet.runtime.step.streams import with_extra
+from poet.training.trainer import Trainer
 from poet.values.device import PLAIN, Costs
 from poet.values.graph import Graph
 from poet.values.plan import Plan, draft
@@ -88,8 +87,8 @@ OPTIMIZERS: dict[str, Any] = {
     "sgd": poet.SGD(lr=0.1),
     "nesterov": poet.SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
     # Where a gradient is next to nothing, Adam divides rounding by rounding.
-    "adam": poet.Adam(lr=0.01, epsilon=1e-2),
-    "adamw": poet.AdamW(lr=0.01, weight_decay=0.1, epsilon=1e-2),
+    "adam": poet.Adam(lr=0.01, eps=1e-2),
+    "adamw": poet.AdamW(lr=0.01, weight_decay=0.1, eps=1e-2),
 }
 
 
@@ -171,11 +170,14 @@ def planned(
     both: bool = False,
 ) -> Plan:
     """A plan whose RAM budget is its own peak."""
-    program = poet.capture(made(name), batch(name), F.cross_entropy, optimizer, fuse_updates=True)
+    program = poet.capture(
+        made(name), F.cross_entropy, optimizer, example=batch(name), fuse_updates=True
+    )
     graph, board = program.graph, find_device("laptop")
-    costs = with_extra(with_streams(analytic(graph, board), graph, board), graph)
-    start, end = places(graph, "streamed", keep_inputs=True)
-    budget = Budget(start=start, end=end, transfers=transfers)
+    costs = with_streams(analytic(graph, board), graph, board, in_torch=True)
+    start, end = places(graph, "streamed")
+    inputs = tuple(i for i in graph.given if graph.tensors[i].role == "input")
+    budget = Budget(start=start, end=end, transfers=transfers, pinned=inputs)
     plan = draft(graph, costs, budget, schedule_of(graph, costs, choose, both))
     report = check(plan)
     assert report.violation is None
@@ -185,9 +187,14 @@ def planned(
 
 def trainer(name: str, optimizer: Any, plan: Plan, store: Any, seed: int = 0) -> Trainer:
     return poet.Trainer(
-        made(name, seed), F.cross_entropy, optimizer, batch(name), plan=plan, store=store,
-        params="streamed", quiet=True,
-    )  # fmt: skip
+        made(name, seed),
+        F.cross_entropy,
+        optimizer,
+        example=batch(name),
+        plan=plan,
+        store=store,
+        params="streamed",
+    )
 
 
 def go_on(mine: Trainer, name: str, until: int) -> list[torch.Tensor]:

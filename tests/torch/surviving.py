@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import poet
-from poet.runtime.session import Trainer
+from poet.training.trainer import Trainer
 from tests.torch.eager import same_bits
 
 ADAMW = poet.AdamW(lr=0.01, weight_decay=0.1)
@@ -37,7 +37,7 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 @functools.cache
 def usual_plan(params: Any) -> poet.Plan:
     """For the net and AdamW: planned once for all tests."""
-    program = poet.capture(net(), batch(0), LOSS, ADAMW)
+    program = poet.capture(net(), LOSS, ADAMW, example=batch(0))
     return poet.plan(program, "laptop", params=params, time_limit=1)
 
 
@@ -46,7 +46,7 @@ def trainer(folder: Path, params: Any = "paged", seed: int = 0, **more: Any) -> 
     if not more:
         usual["plan"] = usual_plan(params)
     options = {"model": net(seed), **usual, **more}
-    return poet.Trainer(store=folder, params=params, time_limit=1, quiet=True, **options)
+    return poet.Trainer(store=folder, params=params, time_limit=1, **options)
 
 
 def go_on(mine: Trainer, until: int, seed: int | None = None) -> None:

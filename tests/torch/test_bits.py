@@ -15,7 +15,7 @@ from poet.tracer.program import Program
 from poet.values.plan import draft
 from poet.values.schedule import Budget, Effort, Schedule, places
 from poet.zoo import MODELS, build
-from tests.torch.eager import differences
+from tests.torch.eager import captured, differences
 from tests.torch.live_storage import LiveStorage
 from tests.torch.random_schedules import random_schedule
 
@@ -71,7 +71,7 @@ def test_three_optimizer_steps_under_recomputation(spec: str) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_the_replayed_peak_is_the_live_bytes_of_the_run(spec: str) -> None:
     made = build(spec)
-    program = poet.capture(*made, poet.SGD(lr=0.1, momentum=0.9, weight_decay=0.01))
+    program = captured(made, poet.SGD(lr=0.1, momentum=0.9, weight_decay=0.01))
     graph = program.graph
     start, end = places(graph)
     budget = Budget(transfers="serial", start=start, end=end)
@@ -99,7 +99,7 @@ OPTIMIZERS = [
     poet.Adam(lr=0.1),
     poet.Adam(lr=0.1, weight_decay=0.1),
     poet.AdamW(lr=0.1),
-    poet.AdamW(lr=0.1, beta1=0.8, beta2=0.9, epsilon=1e-3, weight_decay=0.0),
+    poet.AdamW(lr=0.1, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.0),
 ]
 
 
@@ -112,8 +112,8 @@ def test_optimizers(optimizer: Any, fuse: bool) -> None:
 
 def test_fused_updates_leave_no_weight_gradients() -> None:
     made = build("lenet")
-    apart = poet.capture(*made, poet.SGD()).graph
-    fused = poet.capture(*made, poet.SGD(), fuse_updates=True).graph
+    apart = captured(made, poet.SGD()).graph
+    fused = captured(made, poet.SGD(), fuse_updates=True).graph
     gradients = {f"{name}.grad" for name, _ in made.model.named_parameters()}
     assert gradients <= {tensor.name for tensor in apart.tensors}
     assert not gradients & {tensor.name for tensor in fused.tensors}
@@ -121,7 +121,7 @@ def test_fused_updates_leave_no_weight_gradients() -> None:
 
 
 def test_updates_stand_as_early_as_they_can() -> None:
-    graph = poet.capture(*build("lenet"), poet.SGD(), granularity="op").graph
+    graph = captured(build("lenet"), poet.SGD(), granularity="op").graph
     updates = [(k, op) for k, op in enumerate(graph.ops) if op.phase == "update"]
     assert len(updates) == 10
     for k, op in updates:
@@ -135,8 +135,8 @@ def test_bf16_autocast() -> None:
     made = build("lenet?batch=3")
     assert not differences(*made, poet.SGD(lr=0.1), autocast=torch.bfloat16, schedule=wasteful)
     with torch.autocast("cpu", torch.bfloat16):
-        around = poet.capture(*made, cache=False)
-    asked = poet.capture(*made, cache=False, autocast="bfloat16")
+        around = captured(made, cache=False)
+    asked = captured(made, cache=False, autocast="bfloat16")
     assert around.fingerprint == asked.fingerprint
     assert "bfloat16" in {tensor.dtype for tensor in asked.graph.tensors}
 
@@ -280,9 +280,9 @@ def test_models_of_every_kind(which: str) -> None:
 
 
 def test_frozen_layers_shrink_the_graph() -> None:
-    whole = poet.capture(*build("resnet18-cifar"), poet.SGD(), granularity="op").graph
+    whole = captured(build("resnet18-cifar"), poet.SGD(), granularity="op").graph
     head = build("resnet18-cifar?train=head")
-    graph = poet.capture(*head, poet.SGD(), granularity="op").graph
+    graph = captured(head, poet.SGD(), granularity="op").graph
     assert len(graph.ops) < len(whole.ops) / 2
     assert sum(op.phase == "update" for op in graph.ops) == 2
     assert not differences(*head, poet.SGD(lr=0.1))

@@ -9,11 +9,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import poet
-from poet.planning.models import figures
+from poet.planning.figures import figures
 from poet.tracer import cache
 from poet.tracer.keys import key_of
 from poet.values.schedule import Compute
 from poet.zoo import build
+from tests.torch.eager import captured
 
 X, Y = torch.randn(4, 16), torch.randint(0, 5, (4,))
 
@@ -26,7 +27,7 @@ def two_layers() -> nn.Module:
 
 
 def test_roles_phases_and_where_things_become() -> None:
-    graph = poet.capture(*build("resnet18-cifar"), poet.SGD(momentum=0.9), granularity="op").graph
+    graph = captured(build("resnet18-cifar"), poet.SGD(momentum=0.9), granularity="op").graph
     roles = {graph.tensors[i].role for i in graph.given}
     assert roles == {"input", "parameter", "buffer", "optimizer_state"}
     assert {op.phase for op in graph.ops} == {"forward", "backward", "update"}
@@ -47,7 +48,7 @@ def test_roles_phases_and_where_things_become() -> None:
 
 
 def test_random_ops_say_what_state_they_need() -> None:
-    graph = poet.capture(*build("bert-tiny?seq=8&vocab=100"), granularity="op").graph
+    graph = captured(build("bert-tiny?seq=8&vocab=100"), granularity="op").graph
     draws = [op for op in graph.ops if op.random_state_bytes]
     assert {call.kind for op in draws for call in op.calls} == {"poet.dropout_mask"}
     assert len(draws) == 2 * 3 + 2
@@ -55,7 +56,7 @@ def test_random_ops_say_what_state_they_need() -> None:
 
 
 def test_views_and_bookkeeping_are_folded() -> None:
-    graph = poet.capture(*build("bert-tiny?seq=8&vocab=100"), granularity="op").graph
+    graph = captured(build("bert-tiny?seq=8&vocab=100"), granularity="op").graph
     for op in graph.ops:
         made = [result for call in op.calls for result in call.results if result]
         views = [r for r in made if "value" in r and op.values[r["value"]].view_of is not None]
@@ -66,8 +67,8 @@ def test_views_and_bookkeeping_are_folded() -> None:
 
 def test_merged_ops_are_fewer_and_as_good() -> None:
     made = build("bert-tiny?seq=64&vocab=500")
-    apart = poet.capture(*made, poet.SGD(), granularity="op")
-    whole = poet.capture(*made, poet.SGD())
+    apart = captured(made, poet.SGD(), granularity="op")
+    whole = captured(made, poet.SGD())
     assert len(whole.graph.ops) < 0.75 * len(apart.graph.ops)
     plans = [
         poet.plan(program, "rpi4", transfers="serial", time_limit=5) for program in (whole, apart)
@@ -93,9 +94,9 @@ def test_bert_base_has_few_enough_tensors_to_plan() -> None:
 
 
 def test_a_plan_of_another_program_is_refused() -> None:
-    def refusal(planned: str, captured: str, **options: Any) -> str:
-        plan = poet.plan(poet.capture(*build(planned), poet.SGD()), "rpi4", time_limit=1)
-        program = poet.capture(*build(captured), **({"optimizer": poet.SGD()} | options))
+    def refusal(planned: str, here: str, **options: Any) -> str:
+        plan = poet.plan(captured(build(planned), poet.SGD()), "rpi4", time_limit=1)
+        program = captured(build(here), **{"optimizer": poet.SGD()} | options)
         with pytest.raises(poet.PoetError) as caught:
             program.run(plan=plan)
         message = str(caught.value)
@@ -111,7 +112,7 @@ def test_a_plan_of_another_program_is_refused() -> None:
 
 
 def test_a_batch_of_another_shape_is_refused() -> None:
-    program = poet.capture(nn.Linear(16, 5), (X, Y), F.cross_entropy)
+    program = poet.capture(nn.Linear(16, 5), F.cross_entropy, example=(X, Y))
     with pytest.raises(poet.PoetError, match=r"torch.float32 \[3, 16\]; the step was captured for"):
         program.run((X[:3], Y[:3]))
     with pytest.raises(
@@ -123,7 +124,7 @@ def test_a_batch_of_another_shape_is_refused() -> None:
 def test_another_batch_and_another_learning_rate() -> None:
     model, plain = nn.Linear(16, 5), nn.Linear(16, 5)
     plain.load_state_dict(model.state_dict())
-    program = poet.capture(model, (X, Y), F.cross_entropy, poet.SGD(lr=0.1))
+    program = poet.capture(model, F.cross_entropy, poet.SGD(lr=0.1), example=(X, Y))
     update = torch.optim.SGD(plain.parameters(), lr=0.1)
     for rate in (0.1, 0.03):
         x = torch.randn(4, 16)
@@ -143,7 +144,7 @@ def test_torch_optimizers_with_groups() -> None:
         slow: dict[str, Any] = {"params": list(net[0].parameters()), "weight_decay": 0.3}
         return torch.optim.AdamW([slow | {"lr": 0.01}, {"params": net[1].parameters()}], lr=0.1)
 
-    program = poet.capture(model, (X, Y), F.cross_entropy, grouped(model))
+    program = poet.capture(model, F.cross_entropy, grouped(model), example=(X, Y))
     assert program.learning_rates == [0.01, 0.1]
     update = grouped(plain)
     for _ in range(3):
@@ -156,7 +157,7 @@ def test_torch_optimizers_with_groups() -> None:
 
 
 def test_a_graph_needs_no_torch_to_be_read(tmp_path: Path) -> None:
-    graph = poet.capture(*build("lenet"), poet.SGD()).graph
+    graph = captured(build("lenet"), poet.SGD()).graph
     poet.write_json(graph, tmp_path / "lenet.json")
     read = poet.read_json(tmp_path / "lenet.json", poet.Graph)
     assert read == graph
@@ -236,21 +237,21 @@ def test_what_cannot_be_read_is_not_cached() -> None:
     model.log = open("/dev/null")  # noqa: SIM115
     assert capture_key(model) is None
     model.log.close()
-    assert poet.capture(two_layers(), (X, Y), F.cross_entropy).graph.ops
+    assert poet.capture(two_layers(), F.cross_entropy, example=(X, Y)).graph.ops
 
 
 def test_a_kept_capture_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POET_CACHE", str(tmp_path / "kept"))
     made = build("lenet")
-    first = poet.capture(*made, poet.SGD(lr=0.1))
+    first = captured(made, poet.SGD(lr=0.1))
     (file,) = cache.folder().iterdir()
     monkeypatch.setattr("poet.tracer.pipeline.lower", None)  # so that another trace would fail
-    again = poet.capture(*made, poet.SGD(lr=0.2))
+    again = captured(made, poet.SGD(lr=0.2))
     assert again.layout == first.layout
     assert again.learning_rates == [0.2]
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(TypeError):  # a torn file counts as none
-        poet.capture(*made, poet.SGD(lr=0.1))
+        captured(made, poet.SGD(lr=0.1))
 
 
 def test_a_cache_that_cannot_be_written_is_no_obstacle(
@@ -258,7 +259,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("POET_CACHE", str(tmp_path / "file"))
-    assert poet.capture(nn.Linear(16, 5), (X, Y), F.cross_entropy).graph.ops
+    assert poet.capture(nn.Linear(16, 5), F.cross_entropy, example=(X, Y)).graph.ops
 
 
 # Bad input
@@ -396,7 +397,7 @@ def test_bad_input_is_refused(which: str) -> None:
     make, example, loss, optimizer, message = BAD[which]
     model = make()
     with pytest.raises(poet.PoetError, match=message):
-        poet.capture(model, example, loss, optimizer and optimizer(model), cache=False)
+        poet.capture(model, loss, optimizer and optimizer(model), example=example, cache=False)
 
 
 def test_a_failed_capture_leaves_the_model_as_it_was() -> None:
@@ -404,7 +405,7 @@ def test_a_failed_capture_leaves_the_model_as_it_was() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
     with pytest.raises(poet.PoetError):
-        poet.capture(model, (X, Y), F.cross_entropy)
+        poet.capture(model, F.cross_entropy, example=(X, Y))
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in model.state_dict().items():
         assert type(value) is type(before[name])
@@ -418,7 +419,7 @@ def test_a_failed_capture_leaves_the_model_as_it_was() -> None:
         (lambda: poet.SGD(lr=-1), "lr=-1"),
         (lambda: poet.SGD(lr=float("nan")), "lr=nan"),
         (lambda: poet.SGD(nesterov=True), "needs a momentum"),
-        (lambda: poet.Adam(beta1=1.0), "beta1=1.0"),
+        (lambda: poet.Adam(betas=(1.0, 0.9)), "betas="),
     ],
 )
 def test_optimizers_that_make_no_sense(make: Any, message: str) -> None:
@@ -488,7 +489,7 @@ def test_wrong_user_files(poet_command: Any, tmp_path: Path) -> None:
 
 
 def test_every_op_runs_once_without_a_plan() -> None:
-    program = poet.capture(nn.Linear(16, 5), (X, Y), F.cross_entropy)
+    program = poet.capture(nn.Linear(16, 5), F.cross_entropy, example=(X, Y))
     plain = program.run().gradients
     every = tuple(Compute(op=k) for k in range(len(program.graph.ops)))
     again = program.run(schedule=every).gradients

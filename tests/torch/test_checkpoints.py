@@ -21,7 +21,7 @@ from poet.runtime.state.generations import Generations
 from poet.runtime.state.tensor_file import (
     CHUNK_BYTES,
 )
-from poet.runtime.stores.base import Transfer
+from poet.runtime.stores.base import PageTransfer
 from tests.torch.surviving import ADAMW, Alive, apart, batch, files, go_on, net, trainer
 
 
@@ -187,11 +187,11 @@ class Watched(poet.FileStore):
 
     look: Callable[[], int] = staticmethod(lambda: 0)
 
-    def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+    def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> PageTransfer:
         self.look()
         return super().write(page, storage, now)
 
-    def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+    def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> PageTransfer:
         transfer = super().read(page, storage, now)
         self.look()
         return transfer
@@ -203,16 +203,22 @@ def test_a_paged_model_is_saved_and_loaded_within_the_budget(tmp_path: Path) -> 
     )
     example = (torch.randn(2, 256), torch.randint(0, 4, (2,)))
     largest, whole = 256 * 256 * 4, 3 * sum(p.nbytes for p in model.parameters())
-    program = poet.capture(model, example, nn.functional.cross_entropy, ADAMW)
+    program = poet.capture(model, nn.functional.cross_entropy, ADAMW, example=example)
     tight = poet.plan(program, "laptop", "min", params="paged", transfers="serial", time_limit=1)
     assert tight.peak_bytes is not None
     assert tight.peak_bytes < whole / 3
     store = Watched(tmp_path / "pages", chunk_bytes=4096)
     budget = tight.peak_bytes + store.buffer_bytes
     mine = poet.Trainer(
-        model, nn.functional.cross_entropy, ADAMW, example, ram=budget, store=store, params="paged",
-        plan=tight, quiet=True,
-    )  # fmt: skip
+        model,
+        nn.functional.cross_entropy,
+        ADAMW,
+        example=example,
+        ram=budget,
+        store=store,
+        params="paged",
+        plan=tight,
+    )
 
     def save_weights(_: Path) -> None:
         mine.save_weights(tmp_path / "w.safetensors")

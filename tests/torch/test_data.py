@@ -16,7 +16,7 @@ from torch import Tensor
 import poet.data
 from poet import PoetError
 from poet.data import batches, describe, evaluation
-from poet.zoo import MODELS, Made, Spec, build, parse
+from poet.zoo import MODELS, Spec, Task, build, parse
 
 Example = tuple[Tensor, ...] | dict[str, Tensor]
 
@@ -249,7 +249,7 @@ def test_changing_a_batch_changes_no_other() -> None:
     assert named(take("gpt2?seq=16", 1)[0])["input_ids"].min() > 0
 
 
-def step(made: Made, batch: Example) -> Tensor:
+def step(made: Task, batch: Example) -> Tensor:
     if isinstance(batch, dict):
         loss: Tensor = made.model(**batch).loss
         return loss

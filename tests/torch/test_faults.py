@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from poet.errors import PoetError
-from poet.runtime.stores.base import PageError
+from poet.errors import PageError, PoetError
 from tests.torch.surviving import apart, batch, files, go_on, net, page_file, trainer
 
 

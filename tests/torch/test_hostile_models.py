@@ -148,12 +148,12 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
 def test_what_would_be_wrong_is_refused(which: str) -> None:
     make, loss, message = REFUSED[which]
     with pytest.raises(poet.PoetError, match=message):
-        poet.capture(make(), (X, Y), loss, poet.SGD(), cache=False)
+        poet.capture(make(), loss, poet.SGD(), example=(X, Y), cache=False)
 
 
 def test_adam_of_complex_parameters_is_refused() -> None:
     with pytest.raises(poet.PoetError, match="w is complex"):
-        poet.capture(Complex(), (X, Y), mse, poet.Adam())
+        poet.capture(Complex(), mse, poet.Adam(), example=(X, Y))
     assert not differences(Complex(), (X, Y), mse, poet.SGD(lr=0.1))
 
 
@@ -165,12 +165,12 @@ class Stashes(Base):
 
 def test_capture_leaves_nothing_in_the_model() -> None:
     model = Stashes()
-    poet.capture(model, (X, Y), mse, cache=False)
+    poet.capture(model, mse, example=(X, Y), cache=False)
     assert not hasattr(model, "last")
     pickle.dumps(copy.deepcopy(model))
     model(X)
     kept = model.last
-    poet.capture(model, (X, Y), mse, cache=False)
+    poet.capture(model, mse, example=(X, Y), cache=False)
     assert model.last is kept
 
 
@@ -211,7 +211,7 @@ def test_bits(which: str) -> None:
     if not isinstance(loss, nn.Module):
         assert not differences(model, example, loss, poet.AdamW(lr=0.1))
     else:
-        program = poet.capture(model, example, loss, cache=False)
+        program = poet.capture(model, loss, example=example, cache=False)
         made = program.run().gradients
         loss(model(example[0]), example[1]).backward()
         eager = {f"loss_fn.{n}": p.grad for n, p in loss.named_parameters()}
@@ -231,7 +231,7 @@ def test_a_loss_in_front_of_other_results() -> None:
             made = self.fc(x)
             return mse(made, y), made
 
-    program = poet.capture(Pair(), {"x": X, "y": Y})
+    program = poet.capture(Pair(), example={"x": X, "y": Y})
     assert program.run().loss.ndim == 0
 
 
@@ -246,7 +246,7 @@ def test_gru_says_that_bits_may_differ() -> None:
 
     for _ in range(2):  # from the cache, too
         with pytest.warns(poet.PoetWarning, match="cell is a GRU"):
-            poet.capture(Gated(), (X, Y), mse)
+            poet.capture(Gated(), mse, example=(X, Y))
 
 
 def test_autocast_of_a_shared_weight_says_that_bits_may_differ() -> None:
@@ -255,8 +255,8 @@ def test_autocast_of_a_shared_weight_says_that_bits_may_differ() -> None:
             return self.fc(self.fc(x).relu())
 
     with pytest.warns(poet.PoetWarning, match=r"autocast casts fc\.\w+ more than once"):
-        poet.capture(Shared(), (X, Y), mse, autocast=torch.bfloat16, cache=False)
-    poet.capture(Base(), (X, Y), mse, autocast="bfloat16")  # no warning here
+        poet.capture(Shared(), mse, example=(X, Y), autocast=torch.bfloat16, cache=False)
+    poet.capture(Base(), mse, example=(X, Y), autocast="bfloat16")  # no warning here
 
 
 def test_the_surroundings_of_a_run_do_not_matter() -> None:
@@ -264,7 +264,7 @@ def test_the_surroundings_of_a_run_do_not_matter() -> None:
         def forward(self, x: torch.Tensor) -> Any:
             return self.fc(x + torch.rand(8))
 
-    program = poet.capture(Noisy(), (X, Y), mse, cache=False)
+    program = poet.capture(Noisy(), mse, example=(X, Y), cache=False)
     torch.manual_seed(0)
     plain = program.run()
     torch.manual_seed(0)
@@ -289,7 +289,7 @@ def test_random_ops_must_keep_their_order() -> None:
         def forward(self, x: torch.Tensor) -> Any:
             return F.dropout(self.fc(x)) + F.dropout(self.fc(x * 2))
 
-    program = poet.capture(Parallel(), (X, Y), mse, granularity="op", cache=False)
+    program = poet.capture(Parallel(), mse, example=(X, Y), granularity="op", cache=False)
     ops = program.graph.ops
     first, second = (k for k, op in enumerate(ops) if op.random_state_bytes)
     order = list(range(len(ops)))
@@ -303,13 +303,13 @@ def test_random_ops_must_keep_their_order() -> None:
     "schedule", [(), (Free(tensor=0),), (Compute(op=10**6),), (Compute(op=3),)]
 )
 def test_wrong_schedules_are_refused(schedule: Any) -> None:
-    program = poet.capture(Twice(), (X, Y), mse)
+    program = poet.capture(Twice(), mse, example=(X, Y))
     with pytest.raises(poet.PoetError, match="does not fit"):
         program.run(schedule=schedule)
 
 
 def test_a_plan_without_a_schedule_is_refused() -> None:
-    program = poet.capture(Twice(), (X, Y), mse)
+    program = poet.capture(Twice(), mse, example=(X, Y))
     plan = poet.plan(program, "rpi4", ram=100)
     with pytest.raises(poet.PoetError, match="it is infeasible"):
         program.run(plan=plan)
@@ -327,7 +327,7 @@ def test_a_torch_optimizer_is_followed() -> None:
 
     for net, update in zip((model, plain), updates, strict=True):
         eager(net, update)  # a step before the capture
-    program = poet.capture(model, (X, Y), mse, updates[0])
+    program = poet.capture(model, mse, updates[0], example=(X, Y))
     for rate in (0.1, 0.05, 0.02):
         for update in updates:
             update.param_groups[0]["lr"] = rate
@@ -338,7 +338,7 @@ def test_a_torch_optimizer_is_followed() -> None:
 
 def test_parameters_may_be_replaced() -> None:
     model = nn.Linear(8, 8)
-    program = poet.capture(model, (X, Y), mse, poet.SGD(lr=0.1))
+    program = poet.capture(model, mse, poet.SGD(lr=0.1), example=(X, Y))
     model.load_state_dict({n: v.clone() for n, v in model.state_dict().items()}, assign=True)
     before = model.weight.detach().clone()
     program.run()

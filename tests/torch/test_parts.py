@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import poet
-from poet.runtime.stores.base import PageError, Part
+from poet.errors import PageError
+from poet.runtime.stores.base import PagePart
 from poet.runtime.stores.page_file import BLOCK_BYTES
 from poet.runtime.stores.queued import QueuedStore
 from tests.torch.surviving import page_file
@@ -47,7 +48,7 @@ def test_parts_change_what_they_cover_and_nothing_else(store: QueuedStore) -> No
         count = draw.randint(0, min(most, SIZES[page] - start))
         at = draw.randrange(50)
         tile = random_bytes(at + count + 3, draw)
-        before, part = tile.clone(), Part(start, count, at)
+        before, part = tile.clone(), PagePart(start, count, at)
         if draw.random() < 0.5:
             store.write_part(page, tile.untyped_storage(), part)
             pages[page][start : start + count] = tile[at : at + count]
@@ -73,7 +74,7 @@ def test_parts_wait_for_what_was_asked_before(store: QueuedStore) -> None:
     store.write(0, ones.untyped_storage())
     found = []
     for n, tile in enumerate(tiles):
-        store.write_part(0, tile.untyped_storage(), Part(1_000 * n, 5_000))
+        store.write_part(0, tile.untyped_storage(), PagePart(1_000 * n, 5_000))
         back = torch.empty(700_000, dtype=torch.uint8)
         store.read(0, back.untyped_storage())
         found.append(back)
@@ -97,19 +98,19 @@ def test_a_flipped_bit_is_found_by_those_who_read_its_block(direct: bool, tmp_pa
     first = 50_000 // BLOCK_BYTES * BLOCK_BYTES
     for start, count in ((0, first), (first + BLOCK_BYTES, 20_000)):  # beside it
         count = min(count, 20_000)
-        store.read_part(7, tile.untyped_storage(), Part(start, count))
+        store.read_part(7, tile.untyped_storage(), PagePart(start, count))
         assert torch.equal(tile[:count], content[start : start + count])
     wrong = rf"page 7 .* those from {first:,} to {first + BLOCK_BYTES:,} have checksum"
     with pytest.raises(PageError, match=wrong):  # before it, and in its block
-        store.read_part(7, tile.untyped_storage(), Part(first, 10))
+        store.read_part(7, tile.untyped_storage(), PagePart(first, 10))
     with pytest.raises(PageError, match=wrong):  # a write must not sign what it did not write
-        store.write_part(7, tile.untyped_storage(), Part(first + 1, 10))
+        store.write_part(7, tile.untyped_storage(), PagePart(first + 1, 10))
     with pytest.raises(PageError, match="its last write, number 2, did not succeed"):
-        store.read_part(7, tile.untyped_storage(), Part(0, 10))
+        store.read_part(7, tile.untyped_storage(), PagePart(0, 10))
     with pytest.raises(PageError, match=r"cannot be changed in .* number 2, did not succeed"):
-        store.write_part(7, tile.untyped_storage(), Part(0, 10))
+        store.write_part(7, tile.untyped_storage(), PagePart(0, 10))
     store.write(7, content.untyped_storage(), now=True).wait()  # all is well again
-    store.read_part(7, tile.untyped_storage(), Part(50_000, 10))
+    store.read_part(7, tile.untyped_storage(), PagePart(50_000, 10))
     assert torch.equal(tile[:10], content[50_000:50_010])
     store.close()
 
@@ -128,8 +129,8 @@ def test_a_part_that_cannot_be_written_loses_the_page(
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", fail)
         with pytest.raises(PageError, match="could not be written"):
-            store.write_part(0, tile.untyped_storage(), Part(0, 100))
-    for part in (Part(0, 100), Part(20_000, 100)):
+            store.write_part(0, tile.untyped_storage(), PagePart(0, 100))
+    for part in (PagePart(0, 100), PagePart(20_000, 100)):
         with pytest.raises(PageError, match="did not succeed"):
             store.read_part(0, tile.untyped_storage(), part)
     with pytest.raises(PageError, match="did not succeed"):
@@ -141,10 +142,16 @@ def test_what_makes_no_sense_is_refused(store: QueuedStore) -> None:
     store.reserve({0: 100, 1: 100}, in_parts=[0])
     tile = torch.zeros(50).untyped_storage()
     for call in (store.read_part, store.write_part):
-        for part in (Part(-1, 10), Part(95, 10), Part(0, -1), Part(0, 10, 195), Part(0, 10, -1)):
+        for part in (
+            PagePart(-1, 10),
+            PagePart(95, 10),
+            PagePart(0, -1),
+            PagePart(0, 10, 195),
+            PagePart(0, 10, -1),
+        ):
             with pytest.raises(poet.PoetError, match=r"do not lie in a (page|storage) of"):
                 call(0, tile, part)
         with pytest.raises(poet.PoetError, match="can only be moved whole; reserve it in parts"):
-            call(1, tile, Part(0, 10))
+            call(1, tile, PagePart(0, 10))
         with pytest.raises(PageError, match="never written"):  # there is nothing around it
-            call(0, tile, Part(0, 10))
+            call(0, tile, PagePart(0, 10))

@@ -27,7 +27,7 @@ def made() -> Any:
 
 @pytest.fixture(scope="module")
 def program(made: Any) -> Any:
-    return poet.capture(made.model, made.example, made.loss, ADAM)
+    return poet.capture(made.model, made.loss, ADAM, example=made.example)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_the_store_is_measured_by_size(profile: poet.Profile) -> None:
 
 def test_profiling_leaves_no_trace(tmp_path: Path) -> None:
     made: Any = build("lenet?batch=2")
-    program = poet.capture(made.model, made.example, made.loss, ADAM)
+    program = poet.capture(made.model, made.loss, ADAM, example=made.example)
     program.run()
     model, state = copy.deepcopy(made.model.state_dict()), copy.deepcopy(program.state)
     torch.manual_seed(3)
@@ -94,9 +94,14 @@ def test_a_profile_is_a_file_that_plans_and_trains(
     assert plan.costs == profile.costs
     assert plan.status == "optimal"
     with poet.Trainer(
-        made.model, made.loss, ADAM, made.example, costs=file, store=tmp_path / "p", quiet=True,
+        made.model,
+        made.loss,
+        ADAM,
+        example=made.example,
+        costs=file,
+        store=tmp_path / "p",
         time_limit=1,
-    ) as trainer:  # fmt: skip
+    ) as trainer:
         trainer.run(made.example)
         assert trainer.plan.costs.ops == profile.costs.ops
         x, y = made.example
@@ -106,13 +111,13 @@ def test_a_profile_is_a_file_that_plans_and_trains(
 def test_a_profile_of_another_graph_is_refused(profile: poet.Profile) -> None:
     other: Any = build("mlp?batch=2")
     with pytest.raises(poet.PoetError, match="fingerprint"):
-        poet.plan(poet.capture(other.model, other.example, other.loss, ADAM), costs=profile)
+        poet.plan(poet.capture(other.model, other.loss, ADAM, example=other.example), costs=profile)
 
 
 def test_the_predicted_peak_is_the_allocators(tmp_path: Path) -> None:
     spec = "resnet18-cifar?batch=4"
     made: Any = build(spec)
-    program = poet.capture(made.model, made.example, made.loss, ADAM)
+    program = poet.capture(made.model, made.loss, ADAM, example=made.example)
     profile = poet.profile(program, store=tmp_path, seconds=0.1)
     whole = poet.plan(program, costs=profile, ram=2**40, method="keep-all").peak_bytes
     assert whole is not None
@@ -123,9 +128,16 @@ def test_the_predicted_peak_is_the_allocators(tmp_path: Path) -> None:
         mine: Any = build(spec)
         store = poet.FileStore(tmp_path)
         trainer = poet.Trainer(
-            mine.model, mine.loss, ADAM, mine.example, ram=int(0.6 * whole) + store.buffer_bytes,
-            store=store, costs=profile, transfers="serial", time_limit=2, quiet=True,
-        )  # fmt: skip
+            mine.model,
+            mine.loss,
+            ADAM,
+            example=mine.example,
+            ram=int(0.6 * whole) + store.buffer_bytes,
+            store=store,
+            costs=profile,
+            transfers="serial",
+            time_limit=2,
+        )
         plan = trainer.plan
         return lambda: trainer.run(mine.example)
 

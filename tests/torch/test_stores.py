@@ -20,8 +20,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from poet.errors import PoetError
-from poet.runtime.stores.base import PageError, Store
+from poet.errors import PageError, PoetError
+from poet.runtime.stores.base import Store
 from poet.runtime.stores.checksum import checksum
 from poet.runtime.stores.file_store import CHUNK_BYTES, SMALL_BYTES, FileStore
 from poet.runtime.stores.memory_store import MemoryStore

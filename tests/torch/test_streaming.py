@@ -14,10 +14,10 @@ from poet.calls.loops import loops
 from poet.costs.analytic import analytic
 from poet.costs.streams import with_streams
 from poet.devices import find_device
+from poet.errors import PageError
 from poet.referee.replay import check
-from poet.runtime.session import Trainer
-from poet.runtime.stores.base import PageError
 from poet.runtime.stores.page_file import BLOCK_BYTES
+from poet.training.trainer import Trainer
 from poet.values.device import PLAIN
 from poet.values.schedule import Compute
 from tests.conftest import Poet
@@ -274,7 +274,7 @@ def test_a_corrupted_tile_is_found(tmp_path: Path) -> None:
     expected = mine.state_dict()
     mine.load(tmp_path / "run")
     go_on(mine, "mlp", 3)
-    page = mine._lasting.tensors()["optimizer/0.weight/exp_avg"].page
+    page = mine._planned.session.persistent.tensors()["optimizer/0.weight/exp_avg"].page
     assert page is not None
     last = store._slots[page].offset + 49 * 1200
     with open(page_file(tmp_path / "pages"), "r+b") as pages:
@@ -336,11 +336,23 @@ def test_a_trainer_streams_where_nothing_else_fits(
     ram = store.buffer_bytes + 110_000
     with pytest.raises(poet.PoetError, match="no plan within the budget"):
         poet.Trainer(
-            made("mlp"), F.cross_entropy, update, batch("mlp"), ram=ram, store=store,
-            params="paged", time_limit=1, quiet=True,
-        )  # fmt: skip
+            made("mlp"),
+            F.cross_entropy,
+            update,
+            example=batch("mlp"),
+            ram=ram,
+            store=store,
+            params="paged",
+            time_limit=1,
+        )
     with poet.Trainer(
-        made("mlp"), F.cross_entropy, update, batch("mlp"), ram=ram, store=store, time_limit=2
+        made("mlp"),
+        F.cross_entropy,
+        update,
+        example=batch("mlp"),
+        ram=ram,
+        store=store,
+        time_limit=2,
     ) as mine:
         said = capsys.readouterr().err
         assert "ops streamed" in said
@@ -361,7 +373,7 @@ def test_a_trainer_streams_where_nothing_else_fits(
 @pytest.mark.parametrize("params", ["paged", "streamed"])
 def test_without_a_store_nothing_is_there(params: Any) -> None:
     with pytest.raises(poet.PoetError, match=f"{params}.* needs a store"):
-        poet.Trainer(made("mlp"), F.cross_entropy, poet.SGD(), batch("mlp"), params=params)
+        poet.Trainer(made("mlp"), F.cross_entropy, poet.SGD(), example=batch("mlp"), params=params)
 
 
 def test_the_command_streams_and_predicts_what_it_moves(tmp_path: Path, poet_command: Poet) -> None:

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import poet
-from poet.planning.models import keep_all_bytes
-from poet.runtime.session import Trainer
-from poet.runtime.step.machine import OutOfBudget
+from poet.errors import OutOfBudget
+from poet.planning.figures import keep_all_bytes
+from poet.training.trainer import Trainer
 from poet.zoo import build
 from tests.torch.eager import loss_of, same_bits, torch_optimizer
 from tests.torch.live_storage import LiveStorage
@@ -64,7 +64,7 @@ def apart(
 def test_the_same_training_within_the_budget(spec: str, share: Any, tmp_path: Path) -> None:
     made: Any = build(spec)
     plain = copy.deepcopy(made.model)
-    program = poet.capture(made.model, made.example, made.loss, ADAMW)
+    program = poet.capture(made.model, made.loss, ADAMW, example=made.example)
     if share == "min":
         tight = poet.plan(
             program, "laptop", "min", params="paged", transfers="serial", time_limit=2
@@ -75,9 +75,14 @@ def test_the_same_training_within_the_budget(spec: str, share: Any, tmp_path: Pa
         ram = int(share * keep_all_bytes(program.graph))
     store = poet.FileStore(tmp_path)
     with poet.Trainer(
-        made.model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,
-        time_limit=2, quiet=True,
-    ) as trainer:  # fmt: skip
+        made.model,
+        made.loss,
+        ADAMW,
+        example=made.example,
+        ram=ram + store.buffer_bytes,
+        store=store,
+        time_limit=2,
+    ) as trainer:
         assert not apart(trainer, plain, made.example, made.loss, ADAMW, steps=3)
         assert 0 < trainer.peak_bytes <= ram + store.buffer_bytes
         if trainer.plan.budget.transfers == "serial":
@@ -86,13 +91,19 @@ def test_the_same_training_within_the_budget(spec: str, share: Any, tmp_path: Pa
 
 def test_the_reported_peak_is_what_an_onlooker_sees(tmp_path: Path) -> None:
     made: Any = build("bert-tiny?seq=64&vocab=500")
-    program = poet.capture(made.model, made.example, made.loss, ADAMW)
+    program = poet.capture(made.model, made.loss, ADAMW, example=made.example)
     ram = int(0.5 * keep_all_bytes(program.graph))
     store = poet.FileStore(tmp_path)
     trainer = poet.Trainer(
-        made.model, made.loss, ADAMW, made.example, ram=ram + store.buffer_bytes, store=store,
-        params="paged", time_limit=2, quiet=True,
-    )  # fmt: skip
+        made.model,
+        made.loss,
+        ADAMW,
+        example=made.example,
+        ram=ram + store.buffer_bytes,
+        store=store,
+        params="paged",
+        time_limit=2,
+    )
     train(trainer, made.example)
     assert all(p.isnan().all() for p in made.model.parameters())  # they are in the store
     with LiveStorage(made.example.values()) as live:
@@ -109,9 +120,14 @@ def test_other_batch_sizes_evaluation_and_learning_rates(tmp_path: Path) -> None
     assert update is not None
     x, y = made.example
     with poet.Trainer(
-        made.model, made.loss, optimizer, made.example, store=tmp_path, params="paged", quiet=True,
+        made.model,
+        made.loss,
+        optimizer,
+        example=made.example,
+        store=tmp_path,
+        params="paged",
         time_limit=1,
-    ) as trainer:  # fmt: skip
+    ) as trainer:
         for count, rate in ((6, 0.1), (4, 0.05), (6, 0.02), (4, 0.01)):
             update.param_groups[0]["lr"] = trainer.learning_rates[0] = rate
             plain.zero_grad()
@@ -127,9 +143,14 @@ def test_other_batch_sizes_evaluation_and_learning_rates(tmp_path: Path) -> None
 def test_state_dicts_go_on_where_they_were(params: Any, tmp_path: Path) -> None:
     def trainer(model: nn.Module, folder: str) -> poet.Trainer:
         return poet.Trainer(
-            model, made.loss, ADAMW, made.example, store=tmp_path / folder, params=params,
-            time_limit=1, quiet=True,
-        )  # fmt: skip
+            model,
+            made.loss,
+            ADAMW,
+            example=made.example,
+            store=tmp_path / folder,
+            params=params,
+            time_limit=1,
+        )
 
     made: Any = build("lenet?batch=2")
     first = trainer(made.model, "a")
@@ -168,22 +189,22 @@ def test_state_dicts_go_on_where_they_were(params: Any, tmp_path: Path) -> None:
 def test_no_plan_and_no_store_are_said() -> None:
     made: Any = build("lenet")
     with pytest.raises(poet.PoetError, match="infeasible"):
-        poet.Trainer(made.model, made.loss, poet.SGD(), made.example, ram=1000, quiet=True)
-    program = poet.capture(made.model, made.example, made.loss, poet.SGD())
+        poet.Trainer(made.model, made.loss, poet.SGD(), example=made.example, ram=1000)
+    program = poet.capture(made.model, made.loss, poet.SGD(), example=made.example)
     paged = poet.plan(program, "laptop", params="paged", time_limit=1)
     with pytest.raises(poet.PoetError, match="needs a store"):
-        poet.Trainer(made.model, made.loss, poet.SGD(), made.example, plan=paged, quiet=True)
+        poet.Trainer(made.model, made.loss, poet.SGD(), example=made.example, plan=paged)
 
 
 def test_a_step_beyond_the_budget_raises_before_it_takes_the_bytes() -> None:
     made: Any = build("lenet")
-    program = poet.capture(made.model, made.example, made.loss, poet.SGD())
+    program = poet.capture(made.model, made.loss, poet.SGD(), example=made.example)
     plan = poet.plan(program, "laptop", time_limit=1)
     assert plan.peak_bytes is not None
     lying = msgspec.structs.replace(
         plan, budget=msgspec.structs.replace(plan.budget, ram_bytes=plan.peak_bytes - 4)
     )
-    trainer = poet.Trainer(made.model, made.loss, poet.SGD(), made.example, plan=lying, quiet=True)
+    trainer = poet.Trainer(made.model, made.loss, poet.SGD(), example=made.example, plan=lying)
     with pytest.raises(OutOfBudget, match=f"{plan.peak_bytes:,} bytes; the budget is"):
         train(trainer, made.example)
     with pytest.raises(poet.PoetError, match="failed halfway"):
@@ -193,9 +214,14 @@ def test_a_step_beyond_the_budget_raises_before_it_takes_the_bytes() -> None:
 def test_a_corrupted_page_stops_the_step(tmp_path: Path) -> None:
     made: Any = build("lenet?batch=2")
     trainer = poet.Trainer(
-        made.model, made.loss, ADAMW, made.example, store=tmp_path, params="paged", time_limit=1,
-        quiet=True,
-    )  # fmt: skip
+        made.model,
+        made.loss,
+        ADAMW,
+        example=made.example,
+        store=tmp_path,
+        params="paged",
+        time_limit=1,
+    )
     train(trainer, made.example)
     (file,) = tmp_path.glob("poet-pages-*")
     with open(file, "r+b") as pages:
@@ -211,19 +237,24 @@ def test_a_corrupted_page_stops_the_step(tmp_path: Path) -> None:
 def test_small_budgets_have_small_buffers(tmp_path: Path) -> None:
     made: Any = build("lenet?batch=4")
     with poet.Trainer(
-        made.model, made.loss, ADAMW, made.example, ram="1.2 MB", store=tmp_path, time_limit=2,
-        quiet=True,
-    ) as trainer:  # fmt: skip
+        made.model,
+        made.loss,
+        ADAMW,
+        example=made.example,
+        ram="1.2 MB",
+        store=tmp_path,
+        time_limit=2,
+    ) as trainer:
         train(trainer, made.example)
         assert trainer.store_buffer_bytes < 60_000
         assert trainer.peak_bytes <= 1_200_000
     with pytest.raises(poet.PoetError, match="buffers alone take"):
-        poet.Trainer(made.model, made.loss, ADAMW, made.example, ram=9000, store=tmp_path)
+        poet.Trainer(made.model, made.loss, ADAMW, example=made.example, ram=9000, store=tmp_path)
 
 
 def test_what_it_chose_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     made: Any = build("lenet")
-    poet.Trainer(made.model, made.loss, poet.SGD(), made.example, time_limit=1)
+    poet.Trainer(made.model, made.loss, poet.SGD(), example=made.example, time_limit=1)
     said = capsys.readouterr().err.strip()
     assert said.startswith("poet: ")
     assert "predicted" in said
@@ -239,13 +270,13 @@ def test_wrapped_models_in_the_users_own_loop(spec: str, tight: bool, tmp_path: 
     made: Any = build(spec)
     plain = copy.deepcopy(made.model)
     given = made.example if made.loss is None else made.example[:-1]
-    small = poet.wrap(made.model, given, time_limit=1, quiet=True)
+    small = poet.wrap(made.model, example=given, time_limit=1)
     if tight:
         assert small.plan.peak_bytes is not None
         assert small.plan.floor_bytes is not None
         store = poet.FileStore(tmp_path)
         ram = (small.plan.peak_bytes + small.plan.floor_bytes) // 2 + store.buffer_bytes
-        small = poet.wrap(made.model, given, ram=ram, store=store, time_limit=2, quiet=True)
+        small = poet.wrap(made.model, example=given, ram=ram, store=store, time_limit=2)
     nets: list[Any] = [small, plain]
     updates = [torch.optim.AdamW(net.parameters(), lr=0.01) for net in nets]
     schedules = [torch.optim.lr_scheduler.ExponentialLR(update, 0.5) for update in updates]
@@ -273,7 +304,7 @@ def test_wrapped_models_in_the_users_own_loop(spec: str, tight: bool, tmp_path: 
 def test_wrapped_models_evaluate_and_refuse_two_passes_at_once() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
     x = torch.randn(4, 8)
-    small = poet.wrap(model, (x,), quiet=True, time_limit=1)
+    small = poet.wrap(model, example=(x,), time_limit=1)
     assert [name for name, _ in small.named_parameters()] == list(dict(model.named_parameters()))
     small.eval()
     assert not model.training

@@ -1,6 +1,5 @@
 """The zoo: networks as published, steps that run and can be captured, seeds that decide."""
 
-import importlib
 import itertools
 import re
 import subprocess
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from poet import PoetError
-from poet.zoo import MODELS, Made, Spec, build, parse
+from poet.zoo import MODELS, Spec, Task, build, parse
 
 PUBLISHED = {
     "vgg16": 138_357_544,
@@ -91,7 +90,7 @@ def one_thread() -> Iterator[None]:
 class Step(nn.Module):
     """A training step's forward half: what is captured."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: Task) -> None:
         super().__init__()
         self.model, self.loss = made.model, made.loss
 
@@ -103,21 +102,20 @@ class Step(nn.Module):
         return self.loss(self.model(*inputs), target)
 
 
-def arguments(made: Made) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def arguments(made: Task) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     return ((), made.example) if isinstance(made.example, dict) else (made.example, {})
 
 
-def run(made: Made) -> Tensor:
+def run(made: Task) -> Tensor:
     args, kwargs = arguments(made)
     loss: Tensor = Step(made)(*args, **kwargs)
     return loss
 
 
-def shapes_only(spec: Spec) -> Made:
+def shapes_only(spec: Spec) -> Task:
     """The model without its numbers, which is quick at any size."""
     with torch.device("meta"):
-        made: Made = importlib.import_module(f"poet.zoo.{MODELS[spec.name].file}").make(spec)
-    return made
+        return maker(spec)(spec)
 
 
 def test_every_model_is_tried() -> None:
@@ -224,7 +222,7 @@ def test_norm_eval_holds_the_statistics(name: str) -> None:
         assert torch.equal(norms[-1].state_dict()["running_mean"], before) == bool(held)
 
 
-def state(made: Made) -> dict[str, Tensor]:
+def state(made: Task) -> dict[str, Tensor]:
     example = made.example if isinstance(made.example, dict) else dict(enumerate(made.example))
     return made.model.state_dict() | {f"example {name}": value for name, value in example.items()}
 

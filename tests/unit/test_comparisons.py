@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 import poet
-from poet.planning.compare import COMPARED, Row, plans_of, row_of, surprises
+from poet.planning.compare import COMPARED, Row, row_of, surprises
 from poet.planning.frontier import Frontier, Point, frontier
-from poet.planning.plan import question
+from poet.planning.plan import answer
+from poet.planning.question import Terms, read_problem
+from poet.planning.residency import questions
 from poet.reports.frontier_files import STYLES, TITLES, curves, write_frontier
 from poet.values.schedule import Effort
 from tests.conftest import INSTANCES, Poet
@@ -27,7 +29,7 @@ DESIGNED = {
 
 @pytest.fixture(scope="module")
 def found() -> Frontier:
-    return frontier(question(str(LINEAR)), BRIEF, points=4)
+    return frontier(read_problem(str(LINEAR)), Terms(), BRIEF, points=4)
 
 
 def test_every_method_has_a_name_a_style_and_a_title() -> None:
@@ -36,8 +38,9 @@ def test_every_method_has_a_name_a_style_and_a_title() -> None:
 
 
 def test_rows_are_the_referees_numbers() -> None:
-    asked = question(str(LINEAR), ram=4000)
-    for name, plan in plans_of(asked, BRIEF).items():
+    (asked,) = questions(read_problem(str(LINEAR)), Terms(ram=4000))
+    for name in COMPARED:
+        plan = answer(asked, BRIEF, name)
         row = row_of(name, plan)
         if not plan.schedule:
             assert row.joules is None
@@ -58,8 +61,8 @@ def test_poet_plans_from_a_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("asked for a start")
 
     monkeypatch.setattr("poet.planning.solve.STARTS", {"keep-all": refuse})
-    plans = plans_of(question(str(LINEAR), ram=4000), BRIEF, ["poet"])
-    assert plans["poet"].schedule
+    (asked,) = questions(read_problem(str(LINEAR)), Terms(ram=4000))
+    assert answer(asked, BRIEF, "poet").schedule
 
 
 def test_a_baseline_ahead_of_poet_is_named() -> None:

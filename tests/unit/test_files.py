@@ -226,7 +226,7 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "plan.json"
     write_json(random_plan(1), path)
     before = path.read_bytes()
-    with pytest.raises(PoetError, match=r"exists already.*--force"):
+    with pytest.raises(PoetError, match=r"exists already.*force=True"):
         write_json(random_plan(2), path)
 
     def full(_: int) -> None:

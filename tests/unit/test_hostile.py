@@ -156,8 +156,8 @@ def test_a_replay_that_ends_early_judges_no_claims() -> None:
         ({"transfers": "bogus"}, "transfers is 'bogus'"),
         ({"params": "floating"}, "params is 'floating'"),
         ({"params": "streamed"}, "need a device"),
-        ({"time_limit": -1.0}, "time limit is -1"),
-        ({"time_limit": math.nan}, "time limit is nan"),
+        ({"time_limit": -1.0}, "time_limit is -1"),
+        ({"time_limit": math.nan}, "time_limit is nan"),
     ],
 )
 def test_wrong_words_in_python(fields: Any, message: str) -> None:

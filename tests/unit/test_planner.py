@@ -19,7 +19,8 @@ from poet.planner.search import compiled
 from poet.planner.search.portfolio import search
 from poet.planning.solve import solve
 from poet.values.plan import draft
-from poet.values.schedule import Effort, Progress
+from poet.values.progress import SearchProgress
+from poet.values.schedule import Effort
 from tests.conftest import INSTANCES, ROOT, Poet
 from tests.unit.brute_force import best_joules
 from tests.unit.paper_model import paper_joules
@@ -124,7 +125,7 @@ def test_never_above_the_papers_own_model(seed: int) -> None:
 def test_a_real_instance_gets_close_in_seconds() -> None:
     """Far weaker than the benchmark's bars, but a planner that has lost its way fails it."""
     problem = poet.read_instance(INSTANCES / "resnet18_cifar-m4.json")
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     plan = poet.plan(problem, ram=500_000, deadline="1.5x", time_limit=6, progress=seen.append)
     assert plan.status in ("feasible", "optimal")
     assert plan.gap is not None

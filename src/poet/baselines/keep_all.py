@@ -7,11 +7,24 @@ looked at: whether the step fits is for the referee to say.
 import msgspec
 
 from poet.baselines.paging_greedy import page_through
+from poet.referee.replay import check
+from poet.referee.verdict import Report
 from poet.values.device import Costs
 from poet.values.graph import Graph
+from poet.values.plan import draft
 from poet.values.schedule import Budget, Effort, Solution
 
 
 def keep_all(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:
     roomy = msgspec.structs.replace(budget, ram_bytes=None)
     return page_through(graph, costs, roomy)
+
+
+def kept_all(graph: Graph, costs: Costs, budget: Budget) -> Report | None:
+    """What the step comes to with everything kept in RAM and no limits; None where it cannot be."""
+    roomy = msgspec.structs.replace(budget, ram_bytes=None, store_bytes=None, deadline_seconds=None)
+    solution = keep_all(graph, costs, roomy, Effort())
+    if not solution.schedule:
+        return None
+    report = check(draft(graph, costs, roomy, solution.schedule))
+    return report if report.valid else None

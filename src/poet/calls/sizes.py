@@ -166,7 +166,7 @@ def _array(graph: Graph, k: int, reference: Reference) -> Array:
         missing = "shape" if shape is None else "dtype"
         raise PoetError(
             f"{graph.tensor_text(target)} has no {missing}, so {graph.op_text(k)} cannot be costed "
-            "from its calls; capture the graph again, or give --costs"
+            "from its calls; capture the graph again, or give costs="
         )
     if dtype not in ITEM_BYTES:
         raise PoetError(

@@ -7,7 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from poet.cli.models import CHECK_FAILED, JsonFlag, progress_bar
+from poet.cli.console import progress_bar
+from poet.cli.exit_codes import CHECK_FAILED
+from poet.cli.options import JsonFlag
 from poet.errors import PoetError
 from poet.values.files import check_writable, read_json
 from poet.values.plan import Plan

@@ -1,19 +1,13 @@
 """`poet models`: the models POET knows by name, in numbers."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
-import msgspec
 import typer
 
-CHECK_FAILED = 5
-"""The exit code of a check that failed."""
-CacheFlag = Annotated[
-    bool, typer.Option(" /--no-cache", help="Capture anew, and do not keep the capture.")
-]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+from poet.cli.console import print_json, progress_bar, show_table
+from poet.cli.options import CacheFlag, JsonFlag
+from poet.planning.figures import Figures, figures
+from poet.zoo import MODELS, parse
 
 
 def models(
@@ -28,38 +22,34 @@ def models(
     json: JsonFlag = False,
 ) -> None:
     """List the models POET knows by name: parameters, planning tensors, bytes of a step."""
-    from poet.zoo import MODELS, parse
-
     asked = [parse(each).text for each in name or MODELS]
     if options:
-        rows = [
-            [each, option, str(about.default), about.help]
-            for each in asked
-            for option, about in MODELS[parse(each).name].options.items()
-        ]
-        from rich.console import Console
-
-        from poet.reports.tables import print_table
-
-        heads = [("model", "left"), ("option", "left"), ("default", "right"), ("", "left")]
-        print_table(Console(), heads, rows)  # type: ignore[arg-type]
+        _show_options(asked)
         return
-    from poet.planning.models import figures
-
     found = []
     with progress_bar() as show:
         for done, each in enumerate(asked):
             show(f"capturing {each}", done, len(asked))
             found.append(figures(each, cache=cache))
     if json:
-        print(msgspec.json.encode(found).decode())
-        return
-    from rich.console import Console
+        print_json(found)
+    else:
+        _show_figures(found)
 
-    from poet.reports.tables import print_table
 
-    print_table(
-        Console(),
+def _show_options(names: list[str]) -> None:
+    show_table(
+        [("model", "left"), ("option", "left"), ("default", "right"), ("", "left")],
+        [
+            [each, option, str(about.default), about.help]
+            for each in names
+            for option, about in MODELS[parse(each).name].options.items()
+        ],
+    )
+
+
+def _show_figures(found: list[Figures]) -> None:
+    show_table(
         [("name", "left"), ("parameters", "right"), ("ops", "right"), ("tensors", "right"),
          ("parameter MB", "right"), ("step MB", "right"), ("model", "left")],
         [
@@ -76,31 +66,3 @@ def models(
         ],
         cut_last=True,
     )  # fmt: skip
-
-
-Show = Callable[[str, int, int], None]
-"""Told what is being done, and how many parts are done, of how many."""
-
-
-@contextmanager
-def progress_bar() -> Iterator[Show]:
-    """A progress bar on a terminal's stderr, and nothing anywhere else."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(what: str, done: int, count: int) -> None:
-            bar.update(task, description=what, completed=done, total=count)
-
-        yield show

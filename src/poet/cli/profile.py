@@ -1,13 +1,20 @@
 """`poet profile`: what every op of a model takes on this machine."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import typer
 
-from poet.cli.models import CacheFlag, JsonFlag, progress_bar
+from poet.cli.console import PAIRS, print_json, progress_bar, say, show_table
+from poet.cli.options import (
+    CacheFlag,
+    ForceFlag,
+    FuseUpdatesFlag,
+    GranularityOption,
+    JsonFlag,
+    TrainedModelArgument,
+)
 from poet.values.files import check_writable, write_json
 from poet.values.optimizers import parse_optimizer
 
@@ -15,7 +22,7 @@ _NOISY = 0.3
 _ROWS = 12
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` prints; the file has all of it."""
 
     graph: str
@@ -33,9 +40,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profile(
-    model: Annotated[
-        str, typer.Argument(help="A model (see: poet models), or your_file.py:function.")
-    ],
+    model: TrainedModelArgument,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the profile here (.json).")
     ] = None,
@@ -49,19 +54,15 @@ def profile(
     optimizer: Annotated[
         str, typer.Option(help="none, sgd, adam, adamw?weight_decay=0.1: as for what uses it.")
     ] = "sgd",
-    granularity: Annotated[
-        Literal["planning", "op"], typer.Option(help="Merged ops, or each.")
-    ] = "planning",
-    fuse_updates: Annotated[
-        bool, typer.Option("--fuse-updates", help="One op for a weight gradient and its update.")
-    ] = False,
+    granularity: GranularityOption = "planning",
+    fuse_updates: FuseUpdatesFlag = False,
     seconds: Annotated[float, typer.Option(help="About how long to repeat steps.", min=0.1)] = 20.0,
     power: Annotated[
         str | None,
         typer.Option(help="The board whose watts to take where no counter is. Default: laptop."),
     ] = None,
     cache: CacheFlag = True,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    force: ForceFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Measure every op of a model on this machine, for poet plan --costs."""
@@ -69,7 +70,7 @@ def profile(
         check_writable(output, force)
     chosen = parse_optimizer(optimizer)
     from poet.profiling.measuring import profile as measured
-    from poet.tracer.capture import capture_named
+    from poet.tracer.by_name import capture_named
 
     program = capture_named(
         model,
@@ -88,17 +89,16 @@ def profile(
     if output is not None:
         write_json(found, output, force)
     if found.step.spread > _NOISY:
-        print(
-            f"poet: steps took between {found.step.low_seconds:.3g} and "
+        say(
+            f"steps took between {found.step.low_seconds:.3g} and "
             f"{found.step.high_seconds:.3g} s: something else was running, or the clock changes. "
-            "Measure again on an idle machine.",
-            file=sys.stderr,
+            "Measure again on an idle machine."
         )
     from poet.costs.analytic import analytic
 
     if json:
         here = found.device
-        summary = Summary(
+        summary = ProfileSummary(
             graph=program.graph.name,
             machine=found.machine,
             ops=len(found.ops),
@@ -112,25 +112,19 @@ def profile(
             compute_watts=here.compute_watts,
             energy=found.energy,
         )
-        print(msgspec.json.encode(summary).decode())
+        print_json(summary)
         return
-    from rich.console import Console
-
     from poet.reports import profile_tables as tables
-    from poet.reports.tables import print_table
 
-    console = Console()
-    print_table(console, [("", "left"), ("", "left")], tables.profile_rows(found, program.graph))
+    show_table(PAIRS, tables.profile_rows(found, program.graph))
     print()
-    print_table(
-        console,
+    show_table(
         [("slowest ops", "left"), ("kind", "left"), ("ms", "right"), ("of the step", "right"),
          ("spread", "right"), ("outliers", "right"), ("workspace", "right")],
         tables.op_rows(found, program.graph, _ROWS),
     )  # fmt: skip
     print()
-    print_table(
-        console,
+    show_table(
         [("kind", "left"), ("ops", "right"), ("ms", "right"), ("of the step", "right"),
          ("by rates ms", "right"), ("by rates ÷ measured", "right")],
         tables.judged_rows(tables.judged(program.graph, found.costs, found.device)),

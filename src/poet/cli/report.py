@@ -1,12 +1,13 @@
 """`poet report`: a plan as one page to look at, or as a picture."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poet.cli.models import CHECK_FAILED
+from poet.cli.console import PAIRS, complain, show_table
+from poet.cli.exit_codes import CHECK_FAILED, DONE
+from poet.cli.options import ForceFlag, PlanArgument
 from poet.errors import PoetError
 from poet.values.files import check_writable, decode_json, read_bytes, read_json, write_text
 from poet.values.plan import Plan
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    file: Annotated[Path, typer.Argument(help="A plan .json file.", metavar="PLAN")],
+    file: PlanArgument,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the page here (.html).")
     ] = None,
@@ -27,7 +28,7 @@ def report(
     compare: Annotated[
         Path | None, typer.Option(help="Rows that poet compare --json printed, for the page.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the outputs.")] = False,
+    force: ForceFlag = False,
 ) -> None:
     """Show a plan: RAM over the step, where each tensor is, where the energy goes."""
     if output is None and png is None:
@@ -54,17 +55,9 @@ def report(
     for _, path, data in made:
         write_text(data, path, force)
     for message in view.complaints:
-        print("error:", message, file=sys.stderr)
-    from rich.console import Console
-
-    from poet.reports.tables import print_table
-
-    print_table(
-        Console(),
-        [("", "left"), ("", "left")],
-        [(what, f"{path}, {bytes_text(len(data))}") for what, path, data in made],
-    )
-    raise typer.Exit(CHECK_FAILED if view.complaints else 0)
+        complain(message)
+    show_table(PAIRS, [(what, f"{path}, {bytes_text(len(data))}") for what, path, data in made])
+    raise typer.Exit(CHECK_FAILED if view.complaints else DONE)
 
 
 def read_rows(path: Path) -> "tuple[Row, ...]":

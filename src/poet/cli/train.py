@@ -14,13 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median_high
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from poet.cli.models import CacheFlag, JsonFlag
+from poet.cli.console import PAIRS, print_json, say, show_table, stderr_console
+from poet.cli.exit_codes import DONE, INTERRUPTED
+from poet.cli.options import (
+    CacheFlag,
+    ForceFlag,
+    JsonFlag,
+    ParamsOption,
+    RamOption,
+    TrainedModelArgument,
+)
 from poet.errors import PoetError
+from poet.planning.question import MIN
 from poet.profiling.power import find_counter
 from poet.reports.summaries import (
     COMPARED,
@@ -31,7 +41,7 @@ from poet.reports.summaries import (
 from poet.values.files import check_writable
 from poet.values.optimizers import Optimizer, parse_optimizer
 from poet.values.plan import Plan
-from poet.values.quantities import amount_text, bytes_text, parse_bytes
+from poet.values.quantities import amount_text, bytes_text, parse_bytes, parse_share
 
 if TYPE_CHECKING:
     from poet.runtime.state.checkpoints import Origin
@@ -39,16 +49,11 @@ if TYPE_CHECKING:
     from poet.training.trainer import Trainer
 
 _EVERY = 100
-_INTERRUPTED = 130
 
 
 def train(
-    model: Annotated[
-        str, typer.Argument(help="A model (see: poet models), or your_file.py:function.")
-    ],
-    ram: Annotated[
-        str | None, typer.Option(help="RAM budget: 300000, 500KB, 256KiB. Default: no limit.")
-    ] = None,
+    model: TrainedModelArgument,
+    ram: RamOption = None,
     steps: Annotated[
         int, typer.Option(help="Training steps in all, with those before a resume.", min=1)
     ] = 20,
@@ -65,13 +70,7 @@ def train(
     costs: Annotated[
         Path | None, typer.Option(help="Measured costs (poet profile) to plan with.")
     ] = None,
-    params: Annotated[
-        Literal["auto", "resident", "paged", "streamed"],
-        typer.Option(
-            help="Parameters and state between steps: in RAM, in the store, or there and read in "
-            "tiles. auto: the first that fits."
-        ),
-    ] = "auto",
+    params: ParamsOption = "auto",
     time_limit: Annotated[float, typer.Option(help="Seconds to plan.", min=0.0)] = 20.0,
     seed: Annotated[int, typer.Option(help="Of weights, data and dropout.", min=0)] = 0,
     checkpoint: Annotated[
@@ -86,7 +85,7 @@ def train(
     save: Annotated[
         Path | None, typer.Option(help="Write the final weights here (.safetensors).")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the weights.")] = False,
+    force: ForceFlag = False,
     cache: CacheFlag = True,
     json: JsonFlag = False,
 ) -> None:
@@ -111,12 +110,12 @@ def train(
         seed=seed,
         device=device or ("laptop" if costs is None else str(costs)),
         params=params,
-        ram_bytes=None if ram is None else parse_bytes(ram, "RAM budget"),
+        ram=_known_ram(ram),
         has_store=store is not None,
     )
     with ExitStack() as ending:
         folder = None if checkpoint is None else ending.enter_context(Generations(checkpoint))
-        found = None if folder is None else go_on_from(folder, resume, origin, _say)
+        found = None if folder is None else go_on_from(folder, resume, origin, say)
         made, stream, data = _problem(model, seed)
         trainer = _trainer(
             made, chosen, kept_plan(found, origin), ram=ram, store=store,
@@ -125,17 +124,17 @@ def train(
         # Parameters are not brought back into RAM, where they might pass the budget.
         ending.callback(trainer.close, bring_back=False)
         for path in trainer.removed_stale:
-            _say(f"removed {path}: pages of a process that was killed")
+            say(f"removed {path}: pages of a process that was killed")
         torch.manual_seed(seed)
         if found is not None:
             trainer.check_fits(found)
             check_rates(found, trainer.learning_rates)
             trainer.load(found)
-            _say(f"going on from step {trainer.steps:,} in {checkpoint}")
+            say(f"going on from step {trainer.steps:,} in {checkpoint}")
         if folder is not None:
             folder.write_plan(trainer.plan)
-        run = _Run(trainer, folder, origin, None if found is None else trainer.steps)
-        with Interrupts(_say) as interrupts, _bar(trainer, steps) as show:
+        run = _TrainingRun(trainer, folder, origin, None if found is None else trainer.steps)
+        with Interrupts(say) as interrupts, _bar(trainer, steps) as show:
             batches = stream(trainer.steps)
             while trainer.steps < steps and not interrupts.asked:
                 run.step(next(batches))
@@ -171,34 +170,29 @@ def train(
         )
     _print(outcome, json)
     if not run.losses and not outcome.interrupted:
-        _say(f"{checkpoint} is at step {outcome.steps:,} already, and --steps {steps:,} is in all")
+        say(f"{checkpoint} is at step {outcome.steps:,} already, and --steps {steps:,} is in all")
     if outcome.interrupted:
         how = (
             f"go on with: {_again(save)}" if checkpoint else "give --checkpoint DIR to go on later"
         )
-        _say(f"interrupted after step {outcome.steps:,} of {steps:,}; {how}")
-        raise typer.Exit(0 if checkpoint or save else _INTERRUPTED)
+        say(f"interrupted after step {outcome.steps:,} of {steps:,}; {how}")
+        raise typer.Exit(DONE if checkpoint or save else INTERRUPTED)
 
 
 def _print(outcome: Outcome, json: bool) -> None:
     if json:
-        print(msgspec.json.encode(outcome).decode())
+        print_json(outcome)
         return
-    from rich.console import Console
-
-    from poet.reports.tables import print_table
-
-    console = Console()
-    print_table(console, [("", "left"), ("", "left")], outcome_rows(outcome))
+    show_table(PAIRS, outcome_rows(outcome))
     if rows := compared_rows(outcome):
         print()
-        print_table(console, COMPARED, rows)
+        show_table(COMPARED, rows)
         print()
         sources = [("predicted", f"by {outcome.costs}"), ("real energy", outcome.energy)]
-        print_table(console, [("", "left"), ("", "left")], sources)
+        show_table(PAIRS, sources)
 
 
-class _Run:
+class _TrainingRun:
     """Steps with their losses and times, and checkpoints where there is a folder for them."""
 
     def __init__(
@@ -255,20 +249,20 @@ def _trainer(
     """A trainer that follows the plan, or where that is for another graph, makes its own."""
     from poet.training.trainer import Trainer
 
-    model, example, loss = made
+    model, example, loss_fn = made
     if plan is not None:
         with contextlib.suppress(PoetError):  # whatever else is wrong will be said again
-            trainer = Trainer(model, loss, optimizer, example, plan=plan, **options)
-            _say("using the plan of before")
+            trainer = Trainer(model, loss_fn, optimizer, example=example, plan=plan, **options)
+            say("using the plan of before")
             return trainer
-    return Trainer(model, loss, optimizer, example, **options)
+    return Trainer(model, loss_fn, optimizer, example=example, **options)
 
 
 def _problem(
     model: str, seed: int
 ) -> tuple[tuple[Any, Any, Any], Callable[[int], Iterator[Any]], str]:
     """Model, example and loss; batches without end, from a number on; and what they are."""
-    from poet.tracer.capture import made_by_name
+    from poet.tracer.by_name import made_by_name
 
     made = made_by_name(model, seed)
     if ".py:" in model:
@@ -277,6 +271,13 @@ def _problem(
     from poet.data import batches, describe
 
     return made, lambda start: iter(batches(model, seed, start=start)), describe(model)
+
+
+def _known_ram(ram: str | None) -> str:
+    """A budget as it is known from run to run: bytes where it is a size."""
+    if ram is None or ram == MIN or parse_share(ram) is not None:
+        return ram or ""
+    return str(parse_bytes(ram, "RAM budget"))
 
 
 def _known_name(model: str) -> str:
@@ -298,17 +299,12 @@ def _mean(losses: list[float]) -> float | None:
     return sum(losses) / len(losses) if losses else None
 
 
-def _say(text: str) -> None:
-    print(f"poet: {text}", file=sys.stderr)
-
-
 @contextmanager
 def _bar(trainer: "Trainer", steps: int) -> Iterator[Callable[[float, float], None]]:
     """A progress bar on a terminal's stderr: loss, step time, RAM peak and budget, pages."""
     if not sys.stderr.isatty():
         yield lambda loss, seconds: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     limit = trainer.budget_bytes
@@ -319,7 +315,7 @@ def _bar(trainer: "Trainer", steps: int) -> Iterator[Callable[[float, float], No
         BarColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+    with Progress(*columns, console=stderr_console()) as bar:
         task = bar.add_task("", total=steps, completed=trainer.steps)
 
         def show(loss: float, seconds: float) -> None:

@@ -101,7 +101,7 @@ def _calls(graph: Graph, k: int) -> Iterator[SizedCall]:
     if not graph.ops[k].calls:
         raise PoetError(
             f"{graph.op_text(k)} has no calls to cost: the graph does not say what it computes. "
-            "Give --costs with what its ops take"
+            "Give costs= with what its ops take"
         )
     return sized_calls(graph, k)
 

@@ -9,20 +9,25 @@ from collections.abc import Callable
 import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop, loops
+from poet.calls.torch_tiles import torch_tile_bytes
 from poet.calls.workspace import workspace_bytes
 from poet.values.device import PLAIN, Costs, Device, Run, Stream
 from poet.values.graph import Graph
 
 
-def with_streams(costs: Costs, graph: Graph, device: Device) -> Costs:
-    """The same costs, with variants that stream for every op that can."""
+def with_streams(costs: Costs, graph: Graph, device: Device, in_torch: bool = False) -> Costs:
+    """The same costs, with variants that stream for every op that can.
+
+    `in_torch` says that PyTorch's kernels run them, which take more beside the tiles.
+    """
     ops = tuple(
-        {**runs, **_variants(graph, k, runs[PLAIN], device)} for k, runs in enumerate(costs.ops)
+        {**runs, **_variants(graph, k, runs[PLAIN], device, in_torch)}
+        for k, runs in enumerate(costs.ops)
     )
     return msgspec.structs.replace(costs, ops=ops)
 
 
-def _variants(graph: Graph, k: int, plain: Run, device: Device) -> dict[str, Run]:
+def _variants(graph: Graph, k: int, plain: Run, device: Device, in_torch: bool) -> dict[str, Run]:
     found, op = loops(graph, k), graph.ops[k]
     if not found:
         return {}
@@ -30,7 +35,8 @@ def _variants(graph: Graph, k: int, plain: Run, device: Device) -> dict[str, Run
     own = max(0, plain.workspace_bytes - workspace_bytes(op, graph))
     made: dict[str, Run] = {}
     for name, largest in TILE_BYTES.items():
-        workspace = own + workspace_bytes(op, graph, found, largest)
+        kernels = torch_tile_bytes(graph, k, found, largest) if in_torch else {}
+        workspace = own + workspace_bytes(op, graph, found, largest, kernels)
         if made and workspace >= min(run.workspace_bytes for run in made.values()):
             continue  # no smaller than what there is
         made[name] = Run(

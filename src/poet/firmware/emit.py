@@ -69,7 +69,7 @@ def emit(
         if plan.budget.start[i] == "store":
             raise PoetError(f"{graph.tensor_text(i)} starts in the store; C loads inputs into RAM")
     if folder.exists() and any(folder.iterdir()) and not force:
-        raise PoetError(f"{folder} is not empty (--force writes over it)")
+        raise PoetError(f"{folder} is not empty: force=True writes over it")
     limit = arena_limit(plan, board)
     plan, found = _fitting(plan, limit)
     known = _known_values(graph, seed)
@@ -108,7 +108,7 @@ def _known_values(graph: Graph, seed: int) -> dict[str, np.ndarray[Any, Any]]:
         return {}
     if find_spec("torch") is None:
         return {}
-    from poet.tracer.capture import made_by_name
+    from poet.tracer.by_name import made_by_name
 
     model = made_by_name(spec.text, seed)[0]
     shapes = {t.name: tuple(t.shape or ()) for t in graph.tensors}

@@ -15,7 +15,8 @@ from poet.referee.replay import check
 from poet.values.device import Costs
 from poet.values.graph import Graph
 from poet.values.plan import draft
-from poet.values.schedule import BoundSource, Budget, Effort, Prices, Progress, Schedule
+from poet.values.progress import SearchProgress
+from poet.values.schedule import BoundSource, Budget, Effort, Prices, Schedule
 
 
 @dataclass(frozen=True)
@@ -118,5 +119,5 @@ class Incumbent:
         if self.effort.progress is not None:
             joules = self.best.joules if self.best else None
             self.effort.progress(
-                Progress(seconds=self.elapsed, joules=joules, bound_joules=self.bound_joules)
+                SearchProgress(seconds=self.elapsed, joules=joules, bound_joules=self.bound_joules)
             )

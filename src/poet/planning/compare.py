@@ -5,20 +5,23 @@ ahead of POET is named, and so is one that is below the bound POET claims, which
 bound or a schedule that leaves the stage structure.
 """
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from poet.baselines import METHODS
 from poet.errors import PoetError
-from poet.planning.plan import Question, answer, cores, question
+from poet.planning.plan import answer, cores
+from poet.planning.question import Problem, Question, Terms, problem_of, terms
+from poet.planning.residency import questions
 from poet.planning.solve import PLANNER
 from poet.values.device import Costs, Device
 from poet.values.graph import Graph
 from poet.values.instances import Instance
 from poet.values.plan import Plan
 from poet.values.profile import Profile
+from poet.values.progress import CountProgress
 from poet.values.schedule import BoundSource, Effort, Params, Status, Transfers
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ def comparing(time_limit: float, threads: int, seed: int = 0) -> Effort:
 
 
 def compare(
-    problem: "Instance | Graph | Program | str",
+    problem: "Problem | Instance | Graph | Program | str",
     device: str | Device | None = None,
     ram: str | int | None = None,
     deadline: str | float | None = None,
@@ -66,32 +69,47 @@ def compare(
     methods: Iterable[str] = COMPARED,
     costs: Costs | Profile | None = None,
     transfers: Transfers | None = None,
-    params: Params = "resident",
+    params: Params = "auto",
     time_limit: float = 20.0,
 ) -> list[Row]:
-    """POET and the baselines on one problem, a row each; `time_limit` is for each plan."""
-    asked = question(
-        problem, device, ram, deadline, costs=costs, transfers=transfers, params=params
-    )
+    """POET and the baselines on one problem, a row each; `time_limit` is for each plan.
+
+    All have their parameters in the same place: with `params="auto"`, the first in which any method
+    finds a schedule.
+    """
+    asked = terms(device, ram, deadline, costs=costs, transfers=transfers, params=params)
     effort = comparing(time_limit, cores())
-    return [row_of(name, plan) for name, plan in plans_of(asked, effort, methods).items()]
+    return compared(problem_of(problem), asked, effort, methods).rows
 
 
-def plans_of(
-    asked: Question,
+class Comparison(NamedTuple):
+    """The question that was asked of everyone, and what each method came to."""
+
+    asked: Question
+    rows: list[Row]
+
+
+def compared(
+    problem: Problem,
+    asked: Terms,
     effort: Effort,
     methods: Iterable[str] = COMPARED,
-    progress: Callable[[str], None] | None = None,
-) -> dict[str, Plan]:
-    """The plan of each method, by name. Each has the whole of the effort to itself."""
+    progress: CountProgress | None = None,
+) -> Comparison:
+    """The same in values. Each method has the whole of the effort to itself."""
     names = tuple(methods)
     check_names(names)
-    plans = {}
-    for name in names:
-        if progress is not None:
-            progress(name)
-        plans[name] = answer(asked, effort, name)
-    return plans
+    found: Comparison | None = None
+    for question in questions(problem, asked):
+        found = Comparison(question, [])
+        for done, name in enumerate(names):
+            if progress is not None:
+                progress(name, done, len(names))
+            found.rows.append(row_of(name, answer(question, effort, name)))
+        if any(row.joules is not None for row in found.rows):
+            break
+    assert found is not None
+    return found
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -5,21 +5,21 @@ fits a budget fits a larger one, so that no curve ever rises. The knee is the bu
 more RAM buys little: the point farthest below the straight line between the ends.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from poet.errors import PoetError
 from poet.planning.compare import COMPARED, Row, check_names, place, row_of
-from poet.planning.plan import Question, answer
+from poet.planning.plan import answer
+from poet.planning.question import Problem, Terms
+from poet.planning.residency import questions
 from poet.planning.solve import PLANNER
 from poet.values.plan import Plan
-from poet.values.schedule import Budget, Effort
+from poet.values.progress import CountProgress
+from poet.values.schedule import Effort
 
 MOST_POINTS = 200
-
-Progress = Callable[[str, int, int], None]
-"""Told the method, and how many plans are done, of how many."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,24 +77,29 @@ class Frontier(
 
 
 def frontier(
-    asked: Question,
+    problem: Problem,
+    terms: Terms,
     effort: Effort,
     points: int = 12,
     methods: Iterable[str] = COMPARED,
-    progress: Progress | None = None,
+    progress: CountProgress | None = None,
 ) -> Frontier:
-    """Plans of every method at budgets from the smallest possible to keep-all."""
+    """Plans of every method at budgets from the smallest possible to keep-all.
+
+    At the largest budget everything fits, so that with `params="auto"` parameters live in RAM.
+    """
+    asked = next(questions(problem, terms))
     names = tuple(dict.fromkeys(methods))
     check_names(names)
     if not 2 <= points <= MOST_POINTS:
         raise PoetError(f"a frontier of {points} points; it must have from 2 to {MOST_POINTS}")
-    whole = answer(_within(asked, None), effort, "keep-all")
+    whole = answer(asked.within(None), effort, "keep-all")
     if whole.peak_bytes is None or whole.joules is None:
         raise PoetError(f"the step cannot be run with all kept in RAM: {whole.reason}")
     report = progress or (lambda name, done, count: None)
     total = 1 + points * len(names)
     report("the smallest budget", 0, total)
-    least = answer(_within(asked, whole.peak_bytes), effort, None, "bytes")
+    least = answer(asked.within(whole.peak_bytes), effort, None, "bytes")
     floor = whole.floor_bytes or 0
     start = least.peak_bytes or floor
     best: dict[str, Plan] = {}
@@ -107,7 +112,7 @@ def frontier(
             starts = () if before is None else (before.schedule,)
             if at == 0 and name == PLANNER and least.schedule:
                 starts = (least.schedule,)
-            plan = answer(_within(asked, ram_bytes), effort, name, starts=starts)
+            plan = answer(asked.within(ram_bytes), effort, name, starts=starts)
             if before is not None and _is_better(before, plan):
                 plan = _kept(before, plan)
             if plan.schedule:
@@ -125,11 +130,6 @@ def frontier(
         keep_all_bytes=whole.peak_bytes,
         keep_all_joules=whole.joules,
     )
-
-
-def _within(asked: Question, ram_bytes: int | None) -> Question:
-    budget: Budget = msgspec.structs.replace(asked.budget, ram_bytes=ram_bytes)
-    return asked._replace(budget=budget)
 
 
 def _budgets(least: int, most: int, points: int) -> Sequence[int]:

@@ -42,7 +42,7 @@ def solve(
     minimize: Goal = "joules",
     starts: tuple[Schedule, ...] = (),
 ) -> Plan:
-    """The same, with every value given.
+    """The best schedule found for these values, as a Plan.
 
     The planner answers, with the simple makers' schedules to start from; or the method named alone,
     `poet` among them: the planner with nothing to lean on.
@@ -73,7 +73,7 @@ def solve(
         if best.report is None and best.solution.status != "infeasible":
             reasons.append(f"{PLANNER}: {best.solution.reason}")
     if best.report is None and best.solution.status != "infeasible":
-        hint = "Try more --ram, a later --deadline or more --time-limit."
+        hint = "Try a larger ram=, a later deadline= or a longer time_limit=."
         nothing = Solution(status="unknown", reason=f"{'; '.join(reasons)}. {hint}")
         best = _Answer(solution=nothing, solver="")
     return _as_plan(graph, costs, budget, floor, best, started, minimize)
@@ -165,13 +165,13 @@ def _proof_of_none(graph: Graph, costs: Costs, budget: Budget, floor: Floor) -> 
         enough = f"{floor.nbytes // 1024}KiB" if floor.nbytes % 1024 == 0 else str(floor.nbytes)
         return (
             f"{printable(floor.cause)} needs {floor.nbytes:,} bytes at once; the budget is "
-            f"{budget.ram_bytes:,}. Try --ram {enough}."
+            f'{budget.ram_bytes:,}. Try ram="{enough}".'
         )
     least, deadline = least_seconds(costs), budget.deadline_seconds
     if deadline is not None and least > deadline * (1 + 1e-9):
         return (
             f"running every op once takes {least:.6g} s; the deadline is {deadline:.6g} s. "
-            "Try --deadline 1.0x or more."
+            'Try deadline="1.0x" or more.'
         )
     return ""
 

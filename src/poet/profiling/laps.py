@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from poet.runtime.session import Trainer
+from poet.runtime.session import Session
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Program
 from poet.values.plan import Plan
@@ -23,7 +23,7 @@ WARM_UP = 3
 LEAST_REPEATS = 7
 MOST_REPEATS = 60
 
-Progress = Callable[[int, int], None]
+Repeats = Callable[[int, int], None]
 """Told how many repeats are done, of how many."""
 
 
@@ -38,10 +38,10 @@ class Laps:
         self._marks: list[tuple[int, Any]] = []
         self._on_cuda = program.model_device.type == "cuda"
         self._example = program.example.rebuilt(program.example.tensors)
-        self.trainer = Trainer(
-            lambda *_: program, lambda *_: plan, self._example, store=store, plan=plan, quiet=True,
-            lap=self._lap,
-        )  # fmt: skip
+        self._session = Session(program, plan, store, lap=self._lap)
+        executor = self._session.executor(self._example)
+        assert executor is not None
+        self._executor = executor
         self.steps: list[float] = []
         self._took: dict[int, list[float]] = {
             at: [] for at, step in enumerate(plan.schedule) if not isinstance(step, Free)
@@ -67,7 +67,7 @@ class Laps:
         if self._on_cuda:
             torch.cuda.synchronize()
         started = before = self._now()
-        self.trainer.run(self._example)
+        self._session.run(self._executor, self._example)
         ended = self._now()
         if self._on_cuda:
             torch.cuda.synchronize()
@@ -80,7 +80,7 @@ class Laps:
                 before = now
         return took
 
-    def measure(self, seconds: float, progress: Progress | None = None) -> None:
+    def measure(self, seconds: float, progress: Repeats | None = None) -> None:
         """Warm up, then repeat for about so many seconds."""
         for _ in range(WARM_UP):
             one = self.run(keep=False)
@@ -94,7 +94,7 @@ class Laps:
 
     def close(self) -> None:
         """Bring back into RAM what the plan keeps in the store between steps."""
-        self.trainer.close()
+        self._session.close()
 
     @property
     def step_timing(self) -> Timing:

@@ -6,7 +6,7 @@ trains as if it had not been.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -27,9 +27,8 @@ from poet.runtime.stores.memory_store import MemoryStore
 from poet.tracer.program import Program
 from poet.values.device import Device
 from poet.values.profile import Profile, Timing
+from poet.values.progress import CountProgress
 
-Progress = Callable[[str, int, int], None]
-"""Told what is being measured, and how many of its parts are done, of how many."""
 _SECONDS = 20.0
 
 
@@ -39,7 +38,7 @@ def profile(
     store: str | Path | None = None,
     seconds: float = _SECONDS,
     power: str | Device | None = None,
-    progress: Progress | None = None,
+    progress: CountProgress | None = None,
 ) -> Profile:
     """Measure every op of a program here, and a page store in a folder (default: this one).
 

@@ -141,7 +141,11 @@ def _timed(
         images = torch.randn(batch, 3, size, size, device=device)
         tokens = torch.randint(0, 8192 // narrow, (words,), device=device)
         program = capture(
-            model, (images, tokens), None, Adam(lr=0.0), granularity="op", cache=False
+            model,
+            optimizer=Adam(lr=0.0),
+            example=(images, tokens),
+            granularity="op",
+            cache=False,
         )
         laps = Laps(program, keep_all(program))
         laps.measure(seconds)

@@ -4,20 +4,23 @@ import msgspec
 
 from poet.baselines import STARTS
 from poet.errors import PoetError
-from poet.planning.plan import plan
+from poet.planning.plan import answer
+from poet.planning.question import problem_of, terms
+from poet.planning.residency import questions
 from poet.referee.replay import check
 from poet.tracer.program import Program
 from poet.values.device import Costs
 from poet.values.plan import Plan, draft
 from poet.values.schedule import Budget, Effort, places
 
-_ENDLESS = 2**50
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def keep_all(program: Program) -> Plan:
     """Every op once, in order, and everything kept in RAM to its last use."""
-    made = plan(program, "laptop", _ENDLESS, transfers="serial", method="keep-all")
+    asked = terms("laptop", params="resident", transfers="serial")
+    question = next(questions(problem_of(program), asked)).within(None)
+    made = answer(question, Effort(), "keep-all")
     if not made.schedule:
         raise PoetError(f"no step of {program.graph.name} could be scheduled: {made.reason}")
     return made

@@ -1,4 +1,4 @@
-"""Doubts: where a captured step is right but its last bits may not be eager's."""
+"""Caveats: where a captured step is right but its last bits may not be eager's."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from poet.tracer.lowering import Lowered
 from poet.tracer.step import Step
 
 
-def doubts(step: Step, lowered: Lowered) -> tuple[str, ...]:
+def caveats(step: Step, lowered: Lowered) -> tuple[str, ...]:
     """A sentence for each known reason why bits may differ."""
     found = []
     gated = [

@@ -90,8 +90,7 @@ def _group(
 
 
 def _adam(kind: type[Adam] | type[AdamW], group: Mapping[str, Any]) -> Optimizer:
-    beta1, beta2 = group["betas"]
-    return kind(group["lr"], beta1, beta2, group["eps"], group["weight_decay"])
+    return kind(group["lr"], tuple(group["betas"]), group["eps"], group["weight_decay"])
 
 
 _USUAL = {"maximize": False, "differentiable": False, "capturable": False, "fused": False}

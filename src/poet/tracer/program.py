@@ -1,30 +1,31 @@
-"""Program: a captured step that can be run, op by op, under any schedule the referee accepts.
+"""Program: a captured step, joined with the user's model.
 
 A `Layout` says which tensor of the graph is which parameter, buffer, input or state; `Program`
-joins it with the user's model. Its interpreter is the simple one: it executes the four instructions
-as they come, holds pages in a dictionary, and exists to show that a schedule computes the same
-bits. The runtime that trains for real is its own room.
+brings the model's own tensors there and back. It can run a step by itself (`interpreter`); the
+runtime that trains for real is its own room.
 
 A program changes the model it was captured from, as a training step does: parameters are updated
 in place, buffers get their new values at the end, and gradients come back by name.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from poet.errors import PoetError
-from poet.tracer.arguments import decode, target_of
-from poet.tracer.kernels import FIRST_MOMENTUM, KERNELS
+from poet.rewrites.granularity import Granularity
+from poet.tracer.interpreter import Interpreter, Memory
+from poet.tracer.kernels import FIRST_MOMENTUM
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
 from poet.tracer.step import Outputs, Step, take_apart
-from poet.values.graph import Op, Tensor
+from poet.values.graph import Tensor
 from poet.values.plan import Plan
-from poet.values.schedule import Compute, Free, PageIn, PageOut, Schedule
+from poet.values.schedule import Compute, Schedule
 
 
 class Result(NamedTuple):
@@ -37,9 +38,20 @@ class Result(NamedTuple):
 class Program:
     """A captured training step of one model."""
 
-    def __init__(self, layout: Layout, step: Step, learning_rates: Sequence[float] = ()) -> None:
-        self.layout = layout
+    def __init__(
+        self,
+        traced: Layout,
+        step: Step,
+        learning_rates: Sequence[float] = (),
+        *,
+        granularity: Granularity = "planning",
+        fuse_updates: bool = False,
+    ) -> None:
+        self.traced = traced
+        self.granularity, self.has_fused_updates = granularity, fuse_updates
+        self.layout = layout = traced.rewritten(granularity, fuse_updates)
         self.graph = layout.graph
+        self._interpreter = Interpreter(self.graph)
         self.model: nn.Module = step.model
         self.example = step.example
         self.steps_done = 0
@@ -48,7 +60,6 @@ class Program:
         self._torch_optimizer: torch.optim.Optimizer | None = None
         self._aside: dict[int, torch.Tensor] | None = None
         parameters = self._parameters
-        self._runs: dict[int, Callable[[_Memory], None]] = {}
         self.state = {
             name: {kept: _fresh_state(kept, parameters[name]) for kept in held}
             for name, held in layout.state.items()
@@ -87,6 +98,29 @@ class Program:
         self.steps_done = other.steps_done
         self._torch_optimizer = other._torch_optimizer
 
+    @cached_property
+    def fused(self) -> "Program":
+        """The same step with weight gradients and their updates in one op, where they can be."""
+        if self.has_fused_updates:
+            return self
+        made = copy(self)
+        made.layout = self.traced.rewritten(self.granularity, fuse_updates=True)
+        made.graph, made.has_fused_updates = made.layout.graph, True
+        made._interpreter = Interpreter(made.graph)
+        return made
+
+    def for_plan(self, plan: Plan) -> "Program":
+        """This step as the plan has it, its updates fused or apart; else an error says why not."""
+        if plan.graph.fingerprint == self.fingerprint:
+            return self
+        if plan.graph.fingerprint == self.fused.fingerprint:
+            return self.fused
+        raise PoetError(
+            f"the plan is for the graph {plan.graph.name!r} with fingerprint "
+            f"{plan.graph.fingerprint}; this program is {self.graph.name!r} with fingerprint "
+            f"{self.fingerprint}. {likely_cause(plan.graph, self.graph)}"
+        )
+
     @property
     def fingerprint(self) -> str:
         """The graph's: it ties plans and profiles to this program."""
@@ -95,15 +129,6 @@ class Program:
     def __repr__(self) -> str:
         ops, tensors = len(self.graph.ops), len(self.graph.tensors)
         return f"<Program {self.graph.name}: {ops} ops, {tensors} tensors, {self.fingerprint[:8]}>"
-
-    def check_plan(self, plan: Plan) -> None:
-        """Refuse a plan that was made for another graph, with the likely cause."""
-        if plan.graph.fingerprint != self.fingerprint:
-            raise PoetError(
-                f"the plan is for the graph {plan.graph.name!r} with fingerprint "
-                f"{plan.graph.fingerprint}; this program is {self.graph.name!r} with fingerprint "
-                f"{self.fingerprint}. {likely_cause(plan.graph, self.graph)}"
-            )
 
     def run(
         self,
@@ -118,21 +143,20 @@ class Program:
         it runs every op once in order. The model and the optimizer state are changed.
         """
         if plan is not None:
-            self.check_plan(plan)
+            program = self.for_plan(plan)
             if not plan.schedule:
                 raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
-            schedule = plan.schedule
-            in_store = [i for i, place in plan.budget.start.items() if place == "store"]
+            stored = [i for i, place in plan.budget.start.items() if place == "store"]
+            program.steps_done = self.steps_done
+            result = program.run(batch, schedule=plan.schedule, in_store=stored)
+            self.steps_done = program.steps_done
+            return result
         if schedule is None:
             schedule = tuple(Compute(op=k) for k in range(len(self.graph.ops)))
-        memory = _Memory(self.given(batch))
-        for i in in_store:
-            memory.page_out(i)
-            del memory.ram[i]
-        kind = self.model_device.type
-        with torch.autocast(kind, enabled=False):
+        memory = Memory(self.given(batch), in_store)
+        with torch.autocast(self.model_device.type, enabled=False):
             try:
-                self._follow(schedule, memory)
+                self._interpreter.follow(schedule, memory)
                 return self.finish(memory.anywhere)
             except (KeyError, IndexError) as error:
                 raise PoetError(
@@ -144,54 +168,6 @@ class Program:
     def model_device(self) -> torch.device:
         """Where the model is."""
         return next(iter(self._parameters.values())).device
-
-    def _follow(self, schedule: Schedule, memory: "_Memory") -> None:
-        runs = Counter(step.op for step in schedule if isinstance(step, Compute))
-        self._check_draws(schedule)
-        random_state: dict[int, torch.Tensor] = {}
-        for instruction in schedule:
-            match instruction:
-                case Compute(op=k):
-                    op = self.graph.ops[k]
-                    if not op.random_state_bytes:
-                        self._compute(k, memory)
-                    elif k in random_state:
-                        now = torch.get_rng_state()
-                        torch.set_rng_state(random_state[k])
-                        self._compute(k, memory)
-                        torch.set_rng_state(now)
-                    else:
-                        if runs[k] > 1:
-                            random_state[k] = torch.get_rng_state()
-                        self._compute(k, memory)
-                case PageOut(tensor=i):
-                    memory.page_out(i)
-                case PageIn(tensor=i):
-                    memory.ram[i] = memory.store[i].clone()
-                case Free(tensor=i):
-                    del memory.ram[i]
-
-    def _check_draws(self, schedule: Schedule) -> None:
-        """Random ops draw one after the other, so their first runs must keep the graph's order."""
-        ops = self.graph.ops
-        order = dict.fromkeys(
-            step.op
-            for step in schedule
-            if isinstance(step, Compute) and step.op < len(ops) and ops[step.op].random_state_bytes
-        )
-        if list(order) != sorted(order):
-            raise PoetError(
-                "the schedule runs random ops in another order than the graph, so they would draw "
-                "other numbers than eager PyTorch"
-            )
-
-    def _compute(self, k: int, memory: "_Memory") -> None:
-        op = self.graph.ops[k]
-        if k not in self._runs:
-            self._runs[k] = _runner(op)
-        # No tensor here needs a gradient, but some kernels (recurrent ones) ask for the mode.
-        with torch.set_grad_enabled(op.phase == "forward"):
-            self._runs[k](memory)
 
     def given(self, batch: Any) -> dict[int, torch.Tensor]:
         """The tensors that exist when a step on this batch starts, by id."""
@@ -334,88 +310,6 @@ class Program:
         """The model's own output around these tensors."""
         assert isinstance(self._step, Outputs)
         return self._step.structure[0].rebuilt(tuple(outputs))
-
-
-class _Memory:
-    """RAM and store while a step runs: tensors by id."""
-
-    def __init__(self, ram: dict[int, torch.Tensor]) -> None:
-        self.ram = ram
-        self.store: dict[int, torch.Tensor] = {}
-
-    def page_out(self, i: int) -> None:
-        self.store[i] = self.ram[i].clone()
-
-    def anywhere(self, i: int) -> torch.Tensor:
-        return self.ram[i] if i in self.ram else self.store[i]
-
-
-def _runner(op: Op) -> Callable[[_Memory], None]:
-    """The op as a function on the memory: its calls resolved once."""
-    steps = []
-    for call in op.calls:
-        kernel = KERNELS.get(call.kind)
-        scalars: tuple[str, ...] = ("learning_rate", "step")
-        function: Callable[..., Any]
-        if kernel is None:
-            function, scalars = target_of(call.kind), ()
-        else:
-            function = kernel
-        steps.append((function, call.arguments, scalars, call.results))
-    last_use: dict[int, int] = {}
-    for at, call in enumerate(op.calls):
-        for n in (*_values_in(call.arguments), *_values_in(list(call.results))):
-            last_use[n] = at
-    dying: dict[int, list[int]] = {}
-    for n, at in last_use.items():
-        dying.setdefault(at, []).append(n)
-
-    def run(memory: _Memory) -> None:
-        inner: dict[int, torch.Tensor] = {}
-        made: dict[int, torch.Tensor] = {}
-
-        def found(tag: str, n: int) -> torch.Tensor:
-            if tag == "value":
-                return inner[n]
-            return made[n] if n in made else memory.ram[n]
-
-        for at, (function, arguments, scalars, results) in enumerate(steps):
-            given = {name: decode(argument, found) for name, argument in arguments.items()}
-            for name in scalars:
-                if name in given:
-                    given[name] = given[name].item()
-            out = function(**given)
-            del given
-            if not isinstance(out, list | tuple):
-                out = (out,)
-            for result, item in zip(results, out, strict=True):
-                if result is None:
-                    continue
-                if "value" in result:
-                    inner[result["value"]] = item
-                else:
-                    made[result["tensor"]] = item
-            del out
-            for n in dying.get(at, ()):
-                inner.pop(n, None)
-        for i in op.consumed:
-            del memory.ram[i]
-        for i, tensor in made.items():
-            memory.ram.setdefault(i, tensor)
-
-    return run
-
-
-def _values_in(argument: Any) -> Iterable[int]:
-    if isinstance(argument, dict):
-        for tag, item in argument.items():
-            if tag == "value" and isinstance(item, int):
-                yield item
-            else:
-                yield from _values_in(item)
-    elif isinstance(argument, list | tuple):
-        for item in argument:
-            yield from _values_in(item)
 
 
 def _laid_out(tensor: torch.Tensor, about: Tensor) -> torch.Tensor:

@@ -1,8 +1,7 @@
 """Updates: one op for each trained parameter, which consumes it and makes its next value.
 
 An update stands right after its gradient is complete and every op that reads the old parameter has
-run. Where it is the gradient's only reader and nothing else is in the way, `fused` makes one op of
-both, so that the gradient never exists outside it.
+run. Whether the two become one op is `poet.rewrites`' to say.
 """
 
 from collections.abc import Mapping
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from poet.rewrites.joining import joined
 from poet.tracer.lowering import Lowered, View
 from poet.values.graph import Call, InPlace, Op, Tensor
 from poet.values.optimizers import Optimizer
@@ -139,31 +137,6 @@ def _output(
         ),
     )
     return new
-
-
-def fused(tensors: list[Tensor], ops: list[Op]) -> list[Op]:
-    """The ops with each update that follows its gradient's op directly made one with it.
-
-    Only updates that are their gradient's single reader are; the gradient becomes an inner value.
-    """
-    readers: dict[int, int] = {}
-    for op in ops:
-        for i in op.inputs:
-            readers[i] = readers.get(i, 0) + 1
-    made: list[Op] = []
-    for op in ops:
-        if op.phase == "update" and made:
-            last = made[-1]
-            hidden = {
-                i
-                for i in op.inputs
-                if i in last.outputs and readers[i] == 1 and tensors[i].role == "gradient"
-            }
-            if hidden:
-                made[-1] = joined((last, op), frozenset(hidden), tensors, last.name)
-                continue
-        made.append(op)
-    return made
 
 
 def _scalar(name: str, dtype: str) -> Tensor:

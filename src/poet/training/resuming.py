@@ -28,18 +28,18 @@ def go_on_from(
     if not resume:
         raise PoetError(
             f"{folder.folder} has checkpoints of a run, up to step {folder.steps[-1]:,}: go on "
-            "from there with --resume, or give another folder"
+            "from there with resume=True, or give another folder"
         )
     found = newest(folder.folder, say)
     before = found.about.origin
-    for what, old, new, option in (
-        ("model", before.model, origin.model, ""),
-        ("seed", before.seed, origin.seed, "--seed "),
+    for what, old, new, hint in (
+        ("model", before.model, origin.model, "{}"),
+        ("seed", before.seed, origin.seed, 'seed="{}"'),
     ):
         if old != new:
             raise PoetError(
                 f"the run in {folder.folder} has the {what} {old}; here it is {new}. Give "
-                f"{option}{old}, or another folder"
+                f"{hint.format(old)}, or another folder"
             )
     return found
 
@@ -51,7 +51,7 @@ def check_rates(found: Found, rates: Sequence[float]) -> None:
         texts = [", ".join(f"{rate:g}" for rate in each) for each in (before, rates)]
         raise PoetError(
             f"the checkpoint {found.path} was trained with the learning rate {texts[0]}; here it "
-            f"is {texts[1]}. Give the same --optimizer, or another folder"
+            f"is {texts[1]}. Give the same optimizer=, or another folder"
         )
 
 

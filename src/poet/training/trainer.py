@@ -1,45 +1,79 @@
-"""Training: `poet.Trainer` and `poet.wrap`, the runtime joined to capture and planner."""
+"""Trainer: training steps that never take more RAM than they were given.
 
-from collections.abc import Callable, Iterable
+    trainer = poet.Trainer(model, loss_fn, optimizer, example=(x, y), ram="2 GiB", store="pages/")
+    for x, y in loader:
+        loss = trainer.step(x, y)
+
+The first step of a batch shape is captured and planned; further ones only run. Updates happen
+inside the step, in place, on the model's own parameters. With `params="paged"` parameters, buffers
+and optimizer state live in the store between steps and the model shows NaN; `unpaged()` brings them
+back until the next step. With `params="streamed"` they live there, too, and ops may read large ones
+in tiles, so that they never are whole in RAM.
+"""
+
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import nn
 
-from poet.costs.analytic import analytic
-from poet.costs.streams import with_streams
-from poet.devices import find_device
 from poet.errors import PoetError
-from poet.planning.plan import plan as make_plan
-from poet.planning.problems import read_costs
-from poet.runtime.session import Params
-from poet.runtime.session import Trainer as _Trainer
-from poet.runtime.step.streams import with_extra
+from poet.planning.question import read_costs, terms
+from poet.rewrites.granularity import Granularity
+from poet.runtime.session import Session
+from poet.runtime.state import saving
+from poet.runtime.state.checkpoints import Checkpoint, Origin
+from poet.runtime.state.generations import Found, Generations
+from poet.runtime.step.executor import Executor
+from poet.runtime.step.machine import Machine
 from poet.runtime.stores.base import Store
-from poet.tracer.capture import Granularity, capture, capture_outputs
-from poet.tracer.program import Program
-from poet.training.wrapped import Wrapped
-from poet.values.device import Costs, Device, Transfer
+from poet.tracer.capture import capture
+from poet.tracer.program import Program, Result
+from poet.training.planned import PlannedSteps
+from poet.values.device import Costs, Device
 from poet.values.optimizers import Optimizer
 from poet.values.plan import Plan
 from poet.values.profile import Profile
-from poet.values.schedule import Goal, PageOut, Transfers
-from poet.values.schedule import Params as Kind
+from poet.values.schedule import Goal, Params, Transfers
 
 
-class Trainer(_Trainer):
+class TrainingSource(NamedTuple):
+    """Captures whole training steps of a model."""
+
+    model: nn.Module
+    loss_fn: Callable[..., torch.Tensor] | None
+    optimizer: Optimizer | torch.optim.Optimizer | None
+    granularity: Granularity
+    autocast: torch.dtype | str | None
+    cache: bool
+
+    def capture(self, batch: Any) -> Program:
+        return capture(
+            self.model,
+            self.loss_fn,
+            self.optimizer,
+            example=batch,
+            granularity=self.granularity,
+            autocast=self.autocast,
+            cache=self.cache,
+        )
+
+
+class Trainer:
     """Training steps of a model that never take more RAM than they were given.
 
     `step(*inputs, target)` (or keyword arguments, for a dict example) captures and plans each batch
-    shape when it comes first, runs it by the plan, and gives the loss. `ram` is bytes or a size
-    such as `"2 GiB"`, by default without limit; `store` is a folder for pages. Plans follow the
-    rates of the board `device`, by default a laptop's, or better measured `costs` (a profile, or
-    its file); batches of other shapes than the profile's follow its machine's rates. `params` says
-    where parameters and optimizer state live between steps: `resident` in RAM, `paged` in the
-    store, `streamed` there too, where ops may read large ones in tiles. `auto` is the first of
-    these that fits. With tiles, sums are rounded differently than in eager PyTorch.
+    shape when it comes first, runs it by the plan, and gives the loss. `ram` is bytes, a size such
+    as `"2 GiB"`, a share such as `"60%"` of what keeping everything takes, or `"min"`; by default
+    it is what this machine, or the model's GPU, has. `store` is a folder for pages. Plans follow
+    the rates of the board `device`, by default a laptop's, or better measured `costs` (a profile,
+    or its file); batches of other shapes than the profile's follow its machine's rates.
+
+    `params` says where parameters and optimizer state live between steps: `resident` in RAM,
+    `paged` in the store, `streamed` there too, where ops may read large ones in tiles. `auto` is
+    the first of these that fits. With tiles, sums are rounded differently than in eager PyTorch.
     """
 
     def __init__(
@@ -47,8 +81,8 @@ class Trainer(_Trainer):
         model: nn.Module,
         loss_fn: Callable[..., torch.Tensor] | None = None,
         optimizer: Optimizer | torch.optim.Optimizer | None = None,
-        example: Any = None,
         *,
+        example: Any,
         ram: str | int | None = None,
         store: str | Path | Store | None = None,
         device: str | Device | None = None,
@@ -62,152 +96,154 @@ class Trainer(_Trainer):
         granularity: Granularity = "planning",
         autocast: torch.dtype | str | None = None,
         cache: bool = True,
-        quiet: bool = False,
     ) -> None:
-        def captured(batch: Any, fuse_updates: bool) -> Program:
-            return capture(
-                model,
-                batch,
-                loss_fn,
-                optimizer,
-                granularity=granularity,
-                fuse_updates=fuse_updates,
-                autocast=autocast,
-                cache=cache,
-            )
-
-        def planned(program: Program, ram_bytes: int | None, kind: Kind) -> Plan:
-            measured = given if given is not None and _is_of(given, program) else None
-            fallback = kind == "streamed" and params == "auto"
-            if given is not None and measured is None and not (hasattr(self, "plan") or fallback):
-                fuse = " --fuse-updates" if kind == "streamed" else ""
-                raise PoetError(
-                    f"the costs are of another graph than {program.graph.name}'s: of another "
-                    "model, batch shape, optimizer or granularity. Profile this one "
-                    f"(poet profile MODEL --optimizer …{fuse})"
-                )
-            prices = _staying(program, board, measured, program.layout.inputs.values())
-            if kind == "streamed":
-                prices = _streaming(program, board, prices)
-            return make_plan(
-                program,
-                board,
-                ram_bytes if ram_bytes is not None else _ENDLESS,
-                deadline,
-                costs=prices,
-                transfers=transfers,
-                # The costs have the streams already, as large as they are in PyTorch.
-                params="resident" if kind == "resident" else "paged",
-                keep_inputs=True,
-                paging=store is not None,
-                minimize=minimize,
-                time_limit=time_limit,
-            )
-
         given = read_costs(costs) if isinstance(costs, str | Path) else costs
-        board = device or (given.device if isinstance(given, Profile) else "laptop")
-        board = find_device(board) if isinstance(board, str) else board
-        self.board = board
+        asked = terms(
+            device or (None if isinstance(given, Profile) else "laptop"),
+            ram,
+            deadline,
+            costs=given,
+            transfers=transfers,
+            params=params,
+            paging=store is not None,
+            pinned_roles=("input",),  # the batch is the caller's
+            in_torch=True,
+        )
+        if params in ("paged", "streamed") and store is None:
+            raise PoetError(f'params={params!r} needs a store: give a folder, store="pages/"')
+        assert asked.board is not None
+        self.board = asked.board
         self.costs_text = (
-            f"the rates of {board.title}" if given is None else f"costs measured on {board.title}"
+            f"the rates of {self.board.title}"
+            if given is None
+            else f"costs measured on {self.board.title}"
         )
-        super().__init__(
-            captured, planned, example, ram=ram, store=store, plan=plan, params=params, quiet=quiet
+        source = TrainingSource(model, loss_fn, optimizer, granularity, autocast, cache)
+        self._planned = PlannedSteps(
+            source, asked, example, store=store, plan=plan, minimize=minimize, time_limit=time_limit
         )
+        self._folders: set[Path] = set()
+        """Where this training keeps checkpoints, or had them from."""
+
+    # Steps
+
+    def step(self, *batch: Any, **named: Any) -> torch.Tensor:
+        """One training step on a batch like the example. Gives the loss."""
+        return self.run(batch if batch else named).loss
+
+    def run(self, batch: Any) -> Result:
+        """The same, with the gradients where no optimizer uses them up."""
+        return self._session.run(self.executor_for(batch), batch)
+
+    def executor_for(self, batch: Any) -> Executor:
+        """Who runs batches of this shape; a new shape is captured and planned first."""
+        return self._planned.executor(batch)
+
+    # What it is, and what it took
+
+    @property
+    def _session(self) -> Session:
+        return self._planned.session
+
+    @property
+    def program(self) -> Program:
+        """The captured step of the example."""
+        return self._session.program
+
+    @property
+    def plan(self) -> Plan:
+        """The plan for the example's shape."""
+        return self._session.plan
+
+    @property
+    def steps(self) -> int:
+        """Steps made, with those before a resume."""
+        return self._session.steps
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The most RAM that a step may take."""
+        return self._planned.budget_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most RAM that a step has taken, the store's buffers among it."""
+        return self._session.peak_bytes
+
+    @property
+    def store_buffer_bytes(self) -> int:
+        """What the store's buffers take of the budget."""
+        return self._session.buffer_bytes
+
+    @property
+    def paged_bytes(self) -> int:
+        """What was moved to and from the store so far."""
+        return self._session.paged_bytes
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether parameters and state live in the store between steps."""
+        return self._session.is_paged
+
+    @property
+    def last(self) -> Machine | None:
+        """The machine that ran the last step."""
+        return self._session.last
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """One a parameter group; change them between steps as you like."""
+        return self.program.learning_rates
 
     @property
     def mean_watts(self) -> float:
         """What the plan takes on the average: where nothing counts, the best there is to know."""
         return (self.plan.joules or 0.0) / self.plan.seconds if self.plan.seconds else 0.0
 
+    @property
+    def removed_stale(self) -> tuple[Path, ...]:
+        """Page files of processes that had died, removed when this trainer's was made."""
+        return getattr(self._session.store, "removed_stale", ())
 
-def wrap(
-    model: nn.Module,
-    example: Any,
-    *,
-    ram: str | int | None = None,
-    store: str | Path | Store | None = None,
-    device: str | Device = "laptop",
-    deadline: str | float | None = None,
-    time_limit: float = 20.0,
-    granularity: Granularity = "planning",
-    autocast: torch.dtype | str | None = None,
-    quiet: bool = False,
-) -> Wrapped:
-    """The model as a module whose forward and backward passes follow a plan.
+    # What lasts
 
-    Loop, loss, `loss.backward()`, optimizer and clipping stay the user's own; `example` is what the
-    model is called with. Parameters and their gradients stay in RAM, and count.
-    """
+    def unpaged(self) -> contextlib.AbstractContextManager[nn.Module]:
+        """The model with its parameters in RAM, to evaluate or save; it may pass the budget."""
+        return self._session.unpaged()
 
-    def captured(batch: Any, fuse_updates: bool) -> Program:
-        return capture_outputs(model, batch, granularity=granularity, autocast=autocast)
+    def state_dict(self) -> dict[str, Any]:
+        """The model's state dict, the optimizer's state by parameter, and the steps made."""
+        return saving.state_dict(self._session)
 
-    def planned(program: Program, ram_bytes: int | None, kind: Kind) -> Plan:
-        staying = (*program.homes(), *program.layout.inputs.values())
-        plan = make_plan(
-            program,
-            device,
-            ram_bytes if ram_bytes is not None else _ENDLESS,
-            deadline,
-            costs=_staying(program, device, None, staying),
-            params="resident",
-            keep_inputs=True,
-            paging=store is not None,
-            time_limit=time_limit,
-        )
-        moved = {s.tensor for s in plan.schedule if isinstance(s, PageOut)} & {*program.homes()}
-        if moved:
-            raise PoetError(
-                f"within {ram_bytes:,} bytes no plan was found that leaves the parameters in RAM, "
-                "where the user's loop may look at them. Try more RAM, or poet.Trainer"
-            )
-        return plan
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state dict of a trainer of the same model and optimizer."""
+        saving.load_state_dict(self._session, state)
 
-    trainer = _Trainer(
-        captured, planned, example, ram=ram, store=store, params="resident", quiet=quiet
-    )
-    return Wrapped(model, trainer)
+    def save(self, path: str | Path | Generations, origin: Origin | None = None) -> Path:
+        """Write a checkpoint, whole or not at all: a `.safetensors` file, or into a folder."""
+        where = path if isinstance(path, Generations) else Path(path)
+        return saving.save(self._session, where, origin, self._folders)
 
+    def save_weights(self, path: str | Path) -> None:
+        """The model's state dict as a plain safetensors file, for anybody's `load_file`."""
+        saving.save_weights(self._session, Path(path))
 
-def _staying(
-    program: Program,
-    device: str | Device,
-    measured: Costs | Profile | None,
-    tensors: Iterable[int],
-) -> Costs | Profile:
-    """The costs of a program, with a price on moving these tensors that nobody pays.
+    def load(self, path: str | Path | Found) -> Checkpoint:
+        """Go on from a checkpoint: the newest in a folder that is not damaged, or one file."""
+        found = saving.load(self._session, path if isinstance(path, Found) else Path(path))
+        self._folders.add(found.path.parent.resolve())
+        return found.about
 
-    Somebody else holds them in RAM during the step: the batch is the caller's, and in a loop of the
-    user's own the parameters are, too. To page them would free nothing.
-    """
-    board = find_device(device) if isinstance(device, str) else device
-    costs = measured.costs if isinstance(measured, Profile) else measured
-    costs = costs or analytic(program.graph, board)
-    seconds, joules = _DEAR * costs.keep_all_seconds, _DEAR * costs.keep_all_joules
-    dear = Transfer(in_seconds=seconds, in_joules=joules, out_seconds=seconds, out_joules=joules)
-    held = frozenset(tensors)
-    prices = tuple(dear if i in held else price for i, price in enumerate(costs.tensors))
-    costs = msgspec.structs.replace(costs, tensors=prices)
-    if isinstance(measured, Profile):
-        return msgspec.structs.replace(measured, costs=costs)
-    return costs
+    def check_fits(self, found: Found) -> None:
+        """Refuse a checkpoint of another model or optimizer."""
+        saving.check_fits(self._session, found)
 
+    def close(self, bring_back: bool = True) -> None:
+        """Bring parameters back into RAM, unless a step failed, and remove the page file."""
+        self._planned.close(bring_back)
 
-def _streaming(program: Program, device: str | Device, prices: Costs | Profile) -> Costs | Profile:
-    """The costs with streamed variants, and what they take in PyTorch."""
-    board = find_device(device) if isinstance(device, str) else device
-    costs = prices.costs if isinstance(prices, Profile) else prices
-    costs = with_extra(with_streams(costs, program.graph, board), program.graph)
-    if isinstance(prices, Profile):
-        return msgspec.structs.replace(prices, costs=costs)
-    return costs
+    def __enter__(self) -> "Trainer":
+        return self
 
-
-def _is_of(costs: Costs | Profile, program: Program) -> bool:
-    return (costs.costs if isinstance(costs, Profile) else costs).graph == program.fingerprint
-
-
-_DEAR = 100.0
-_ENDLESS = 2**50
-"""More RAM than anybody has: a plan without limit."""
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -11,31 +11,88 @@ two, what the plan keeps is kept. In evaluation mode, or without gradients, the 
 """
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from poet.errors import PoetError
-from poet.runtime.session import Trainer
+from poet.planning.question import terms
+from poet.rewrites.granularity import Granularity
 from poet.runtime.step.executor import Pass
+from poet.runtime.stores.base import Store
+from poet.tracer.capture import capture_outputs
+from poet.tracer.program import Program
+from poet.training.planned import PlannedSteps
+from poet.values.device import Device
 from poet.values.plan import Plan
+
+
+def wrap(
+    model: nn.Module,
+    *,
+    example: Any,
+    ram: str | int | None = None,
+    store: str | Path | Store | None = None,
+    device: str | Device = "laptop",
+    deadline: str | float | None = None,
+    time_limit: float = 20.0,
+    granularity: Granularity = "planning",
+    autocast: torch.dtype | str | None = None,
+) -> "Wrapped":
+    """The model as a module whose forward and backward passes follow a plan.
+
+    Loop, loss, `loss.backward()`, optimizer and clipping stay the user's own; `example` is what the
+    model is called with. Parameters and their gradients stay in RAM, and count. `ram` is what it is
+    for `poet.Trainer`.
+    """
+    asked = terms(
+        device,
+        ram,
+        deadline,
+        params="resident",
+        paging=store is not None,
+        # The user's loop may look at them at any time.
+        pinned_roles=("input", "parameter", "buffer"),
+        in_torch=True,
+    )
+    source = OutputsSource(model, granularity, autocast)
+    return Wrapped(model, PlannedSteps(source, asked, example, store=store, time_limit=time_limit))
+
+
+class OutputsSource(NamedTuple):
+    """Captures forward and backward passes of a model, without a loss."""
+
+    model: nn.Module
+    granularity: Granularity
+    autocast: torch.dtype | str | None
+
+    def capture(self, batch: Any) -> Program:
+        return capture_outputs(
+            self.model, example=batch, granularity=self.granularity, autocast=self.autocast
+        )
 
 
 class Wrapped(nn.Module):
     """The model with its training steps planned. Its state dict is the model's own."""
 
-    def __init__(self, model: nn.Module, trainer: Trainer) -> None:
+    def __init__(self, model: nn.Module, planned: PlannedSteps) -> None:
         super().__init__()
         self._inner = [model]  # in a list, so that names stay the model's own
-        self._trainer = trainer
+        self._planned = planned
         self._pending: Pass | None = None
         self.peak_bytes = 0
 
     @property
     def plan(self) -> Plan:
         """The plan for the example's shape."""
-        return self._trainer.plan
+        return self._planned.session.plan
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The most RAM that a step may take."""
+        return self._planned.budget_bytes
 
     @property
     def model(self) -> nn.Module:
@@ -52,7 +109,7 @@ class Wrapped(nn.Module):
                     "are in RAM, and a second pass would take as much again. Call backward first"
                 )
             self._pending.abandon()
-        executor = self._trainer.executor_for(inputs if inputs else named)
+        executor = self._planned.executor(inputs if inputs else named)
         program = executor.program
         trained = [program.parameter(name) for name in program.layout.gradients]
         self._pending = executor.begin(inputs if inputs else named)
@@ -61,7 +118,7 @@ class Wrapped(nn.Module):
 
     def finished(self, done: Pass) -> None:
         """A backward pass has ended."""
-        held = self._trainer.store_buffer_bytes
+        held = self._planned.session.buffer_bytes
         self.peak_bytes = max(self.peak_bytes, done.machine.peak_bytes + held)
         self._pending = None
 

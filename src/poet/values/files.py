@@ -166,7 +166,7 @@ def check_writable(path: str | Path, force: bool) -> None:
         if target.exists() and not target.is_file():
             raise PoetError(f"cannot write {path}: it is not an ordinary file")
         if target.exists() and not force:
-            raise PoetError(f"{path} exists already. Choose another name, or overwrite: --force")
+            raise PoetError(f"{path} exists already. Choose another name, or overwrite: force=True")
         if not target.parent.is_dir():
             raise PoetError(f"cannot write {path}: there is no folder {target.parent}")
         if not os.access(target.parent, os.W_OK):

@@ -20,12 +20,15 @@ class _Optimizer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for field, value in msgspec.structs.asdict(self).items():
             if isinstance(value, bool):
                 continue
-            most = 1.0 if field in ("beta1", "beta2") else inf
-            if not isinstance(value, int | float) or not 0 <= value < most:
-                raise ValueError(
-                    f"{type(self).__name__}({field}={value!r}): it must be a number from 0"
-                    + (" to just below 1" if most == 1 else ", not infinite")
-                )
+            if field == "betas":
+                good = isinstance(value, tuple) and len(value) == 2
+                good = good and all(isinstance(x, int | float) and 0 <= x < 1 for x in value)
+                wanted = "two numbers from 0 to just below 1"
+            else:
+                good = isinstance(value, int | float) and 0 <= value < inf
+                wanted = "a number from 0, not infinite"
+            if not good:
+                raise ValueError(f"{type(self).__name__}({field}={value!r}): it must be {wanted}")
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -39,7 +42,7 @@ class _Optimizer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def options(self) -> dict[str, Any]:
-        """All that is fixed when the step is captured."""
+        """All that is fixed when the step is captured, as the update's call has it."""
         fields = msgspec.structs.asdict(self)
         return {name: value for name, value in fields.items() if name != "lr"}
 
@@ -68,14 +71,12 @@ class SGD(_Optimizer, frozen=True, forbid_unknown_fields=True, tag="sgd"):
         return bool(self.momentum and self.dampening)
 
 
-class Adam(_Optimizer, frozen=True, forbid_unknown_fields=True, tag="adam"):
-    """Adam with weight decay added to the gradient, as `torch.optim.Adam`."""
+class _Moments(_Optimizer, frozen=True, forbid_unknown_fields=True):
+    """What Adam and AdamW share: averages of the gradient and of its square."""
 
-    kind: ClassVar[str] = "poet.adam"
     lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
     weight_decay: float = 0.0
 
     @property
@@ -86,31 +87,37 @@ class Adam(_Optimizer, frozen=True, forbid_unknown_fields=True, tag="adam"):
     def counts_steps(self) -> bool:
         return True
 
+    @property
+    def options(self) -> dict[str, Any]:
+        beta1, beta2 = self.betas
+        return {
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": self.eps,
+            "weight_decay": self.weight_decay,
+        }
 
-class AdamW(_Optimizer, frozen=True, forbid_unknown_fields=True, tag="adamw"):
+
+class Adam(_Moments, frozen=True, forbid_unknown_fields=True, tag="adam"):
+    """Adam with weight decay added to the gradient, as `torch.optim.Adam`."""
+
+    kind: ClassVar[str] = "poet.adam"
+
+
+class AdamW(_Moments, frozen=True, forbid_unknown_fields=True, tag="adamw"):
     """Adam with decoupled weight decay, as `torch.optim.AdamW`."""
 
     kind: ClassVar[str] = "poet.adamw"
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
     weight_decay: float = 1e-2
-
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq")
-
-    @property
-    def counts_steps(self) -> bool:
-        return True
 
 
 Optimizer = SGD | Adam | AdamW
+_TYPES: dict[str, Any] = {"nesterov": bool, "betas": tuple[float, float]}
+"""Of options that are not plain numbers."""
 
 
 def parse_optimizer(text: str) -> Optimizer | None:
-    """What one types: `none`, `sgd`, `adamw?weight_decay=0.1`; options as the classes name them."""
+    """What one types: `none`, `sgd`, `adamw?betas=0.9,0.99`; options as the classes name them."""
     name, mark, query = text.partition("?")
     kinds: dict[str, type[SGD] | type[Adam] | type[AdamW]] = {
         "sgd": SGD, "adam": Adam, "adamw": AdamW,
@@ -127,10 +134,9 @@ def parse_optimizer(text: str) -> Optimizer | None:
             known = ", ".join(kind.__struct_fields__)
             why = "is given twice" if option in options else f"is none of {name}'s options: {known}"
             raise PoetError(f"in the optimizer {text!r}, {option!r} {why}")
+        given: Any = value.split(",") if option == "betas" else value
         try:
-            options[option] = msgspec.convert(
-                value, bool if option == "nesterov" else float, strict=False
-            )
+            options[option] = msgspec.convert(given, _TYPES.get(option, float), strict=False)
         except msgspec.ValidationError:
             raise PoetError(
                 f"in the optimizer {text!r}, {value!r} is no value for {option}"

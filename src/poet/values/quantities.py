@@ -19,6 +19,7 @@ _UNITS = {
 _SIZE = re.compile(
     r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)(?:\.[0-9]+)?)\s*([a-z]*)", re.ASCII
 )
+_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 _LONGEST = 64
 _DEADLINE = re.compile(r"([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(x|s|ms|min|h)", re.ASCII)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0}
@@ -39,6 +40,17 @@ def parse_bytes(text: str | int, what: str = "size") -> int:
             "the most POET handles."
         )
     return nbytes
+
+
+def parse_share(text: str) -> float | None:
+    """`'60%'` → 0.6; None where it is not a share."""
+    written = text.strip()
+    if not written.endswith("%"):
+        return None
+    match = _SHARE.fullmatch(written[:_LONGEST])
+    if match is None or float(match[1]) > 100:
+        raise PoetError(f"the share {text[:_LONGEST]!r} is not from 0% to 100%")
+    return float(match[1]) / 100
 
 
 def parse_deadline(text: str | float, step_seconds: float) -> float:
@@ -65,6 +77,11 @@ def bytes_text(nbytes: int) -> str:
             break
         scaled /= 1024
     return f"{nbytes:,} B ({scaled:.1f} {unit})" if unit else f"{nbytes:,} B"
+
+
+def short_bytes_text(nbytes: int) -> str:
+    """The same in the unit alone: `256.0 KiB`."""
+    return bytes_text(nbytes).rpartition("(")[2].rstrip(")")
 
 
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))

@@ -12,6 +12,7 @@ import msgspec
 
 from poet.values.device import PLAIN, Costs
 from poet.values.graph import MAX_BYTES, Graph, check_range
+from poet.values.progress import SearchProgress
 
 Transfers = Literal["serial", "overlap", "free"]
 Start = Literal["ram", "store", "both"]
@@ -19,7 +20,9 @@ End = Literal["ram", "store", "both", "either"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 BoundSource = Literal["certified", "solver"]
 Goal = Literal["joules", "seconds", "bytes"]
-Params = Literal["resident", "paged", "streamed"]
+Residency = Literal["resident", "paged", "streamed"]
+"""Where parameters and optimizer state are between steps, in the order in which it is tried."""
+Params = Literal["auto", "resident", "paged", "streamed"]
 
 OPTIMAL_GAP = 1e-4
 PERSISTENT = ("parameter", "buffer", "optimizer_state")
@@ -89,6 +92,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     end: dict[int, End] = {}
     recompute: bool = True
     paging: bool = True
+    pinned: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("ram_bytes", "store_bytes"):
@@ -121,14 +125,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"start does not say where {graph.tensor_text(min(missing))} is")
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a schedule maker has come."""
-
-    seconds: float
-    joules: float | None
-    bound_joules: float
-
-
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """How long and how hard a schedule maker may try.
 
@@ -143,7 +139,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     solver: str = "highs"
     solver_log: str | None = None
     """A folder for the solver's own logs, one file a solve."""
-    progress: Callable[[Progress], None] | None = None
+    progress: Callable[[SearchProgress], None] | None = None
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,15 +170,15 @@ Maker = Callable[[Graph, Costs, Budget, Effort], Solution]
 
 
 def places(
-    graph: Graph, params: Params = "resident", keep_inputs: bool = False
+    graph: Graph, residency: Residency = "resident"
 ) -> tuple[dict[int, Start], dict[int, End]]:
     """Where tensors start and must end, by role: the usual `start` and `end` of a Budget.
 
     Parameters, buffers and optimizer state start in RAM (`resident`) or in the store (`paged`,
     `streamed`), and they, or what they become, end there. Inputs start in RAM and are not wanted
-    after, unless `keep_inputs` says that somebody holds them there. Outputs end in RAM.
+    after. Outputs end in RAM.
     """
-    home: Literal["ram", "store"] = "ram" if params == "resident" else "store"
+    home: Literal["ram", "store"] = "ram" if residency == "resident" else "store"
     heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
     start: dict[int, Start] = {}
     end: dict[int, End] = {}
@@ -191,8 +187,6 @@ def places(
         start[i] = home if lasting else "ram"
         if lasting:
             end[heir.get(i, i)] = home
-        elif keep_inputs and graph.tensors[i].role == "input":
-            end[i] = "ram"
     for i, tensor in enumerate(graph.tensors):
         if tensor.role == "output":
             end.setdefault(i, "ram")

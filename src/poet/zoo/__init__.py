@@ -8,25 +8,25 @@ Weights are random: nothing is downloaded. What is built lies on the CPU, so tha
 same bits whatever device is the default one.
 """
 
-import importlib
+from collections.abc import Callable
 
 from poet.errors import PoetError
 from poet.zoo.catalogue import MODELS, Entry, Option
 from poet.zoo.spec import Spec, parse
-from poet.zoo.task import Made
+from poet.zoo.task import Task
 
-__all__ = ["MODELS", "Entry", "Made", "Option", "Spec", "build", "parse"]
+__all__ = ["MODELS", "Entry", "Option", "Spec", "Task", "build", "parse"]
 
 _EXTRAS = {"torch": "poet[torch]", "transformers": "poet[transformers]"}
 
 
-def build(spec: Spec | str, seed: int = 0) -> Made:
+def build(spec: Spec | str, seed: int = 0) -> Task:
     """The model of that name with its example and loss; the caller's random state is left alone."""
     spec = parse(spec) if isinstance(spec, str) else spec
     try:
         import torch
 
-        family = importlib.import_module(f"poet.zoo.{MODELS[spec.name].file}")
+        make = maker(spec)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
@@ -38,7 +38,7 @@ def build(spec: Spec | str, seed: int = 0) -> Made:
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(seed)
-            made: Made = family.make(spec)
+            made = make(spec)
     except RuntimeError as error:
         if "can't allocate memory" not in str(error):
             raise
@@ -46,3 +46,25 @@ def build(spec: Spec | str, seed: int = 0) -> Made:
             f"{spec.text} does not fit into this machine's memory. Try smaller options."
         ) from None
     return made
+
+
+def maker(spec: Spec) -> Callable[[Spec], Task]:
+    """Who makes a model, imported when it is asked for: torch and transformers are extras."""
+    match MODELS[spec.name].file:
+        case "hugging_face":
+            from poet.zoo.hugging_face import make
+        case "lenet":
+            from poet.zoo.lenet import make
+        case "mlp":
+            from poet.zoo.mlp import make
+        case "mobilenet":
+            from poet.zoo.mobilenet import make
+        case "resnet":
+            from poet.zoo.resnet import make
+        case "unet":
+            from poet.zoo.unet import make
+        case "vgg":
+            from poet.zoo.vgg import make
+        case unknown:
+            raise AssertionError(f"no file of the zoo makes {unknown}")
+    return make

@@ -21,10 +21,10 @@ from transformers import (
 )
 
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made, train_only
+from poet.zoo.task import Task, train_only
 
 
-def make(spec: Spec) -> Made:
+def make(spec: Spec) -> Task:
     config, architecture, settings = _FAMILIES[spec.name]
     model = architecture(config(attn_implementation=spec.word("attention"), **settings(spec)))
     # The kind of loss is said here: else the model guesses it as it runs, and says so.
@@ -33,7 +33,7 @@ def make(spec: Spec) -> Made:
     else:
         model.loss_type = "ForCausalLM"
     train_only(spec.word("train"), model, _head(spec, model))
-    return Made(model.train(), _example(spec), None)
+    return Task(model.train(), _example(spec), None)
 
 
 def _bert(spec: Spec) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made, train_only
+from poet.zoo.task import Task, train_only
 
 
-def finish(spec: Spec, model: nn.Module, head: nn.Module, *, pixelwise: bool = False) -> Made:
+def finish(spec: Spec, model: nn.Module, head: nn.Module, *, pixelwise: bool = False) -> Task:
     """The step around a model: random images and classes (one each, or one a pixel)."""
     train_only(spec.word("train"), model, head)
     model.train()
@@ -17,7 +17,7 @@ def finish(spec: Spec, model: nn.Module, head: nn.Module, *, pixelwise: bool = F
     target = torch.randint(spec.whole("classes"), labelled)
     if spec.options.get("norm_eval"):
         _hold_norms(model, spec.whole("channels"))
-    return Made(model, (images, target), nn.functional.cross_entropy)
+    return Task(model, (images, target), nn.functional.cross_entropy)
 
 
 def _hold_norms(model: nn.Module, channels: int) -> None:

@@ -10,10 +10,10 @@ from torch import nn
 
 from poet.zoo.images import finish
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made
+from poet.zoo.task import Task
 
 
-def make(spec: Spec) -> Made:
+def make(spec: Spec) -> Task:
     border = 2 if spec.whole("size") < 32 else 0
     side = ((spec.whole("size") + 2 * border - 4) // 2 - 4) // 2
     head = nn.Linear(84, spec.whole("classes"))

@@ -6,10 +6,10 @@ from torch import nn
 
 from poet.zoo.images import dropout, finish
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made
+from poet.zoo.task import Task
 
 
-def make(spec: Spec) -> Made:
+def make(spec: Spec) -> Task:
     hidden = spec.whole("hidden")
     width = spec.whole("channels") * spec.whole("size") ** 2
     layers: list[nn.Module] = [nn.Flatten()]

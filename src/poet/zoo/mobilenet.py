@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from poet.zoo.images import dropout, finish, start_convolutions
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made
+from poet.zoo.task import Task
 
 _STAGES = (  # table 2 of the paper: expansion, channels, blocks, stride of the first
     (1, 16, 1, 1),
@@ -81,6 +81,6 @@ class MobileNetV2(nn.Module):
         return logits
 
 
-def make(spec: Spec) -> Made:
+def make(spec: Spec) -> Task:
     model = MobileNetV2(spec)
     return finish(spec, model, model.classifier[-1])

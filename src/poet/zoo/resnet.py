@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from poet.zoo.images import finish, start_convolutions
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made
+from poet.zoo.task import Task
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -109,6 +109,6 @@ class ResNet(nn.Module):
         return logits
 
 
-def make(spec: Spec) -> Made:
+def make(spec: Spec) -> Task:
     model = ResNet(spec)
     return finish(spec, model, model.fc)

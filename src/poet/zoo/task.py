@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Made(NamedTuple):
+class Task(NamedTuple):
     """A model in train mode, an example batch for it, and the loss.
 
     With a loss, `example` is `(*inputs, target)` and the step is `loss(model(*inputs), target)`.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from poet.zoo.images import finish, start_convolutions
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made
+from poet.zoo.task import Task
 
 _HALVINGS = 4
 
@@ -54,6 +54,6 @@ class UNet(nn.Module):
         return logits
 
 
-def make(spec: Spec) -> Made:
+def make(spec: Spec) -> Task:
     model = UNet(spec)
     return finish(spec, model, model.head, pixelwise=True)

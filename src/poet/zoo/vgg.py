@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from poet.zoo.images import dropout, finish, start_convolutions
 from poet.zoo.spec import Spec
-from poet.zoo.task import Made
+from poet.zoo.task import Task
 
 _BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # channels and how many convolutions
 _CLASSIFIERS = {"large": (7, (4096, 4096)), "small": (1, (512,))}  # pixels a side, hidden layers
@@ -45,6 +45,6 @@ class VGG(nn.Module):
         return logits
 
 
-def make(spec: Spec) -> Made:
+def make(spec: Spec) -> Task:
     model = VGG(spec)
     return finish(spec, model, model.classifier[-1])

@@ -64,7 +64,7 @@ def first_values(
         elif tensor.role == "buffer" or dtype != "float32":
             if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
                 raise PoetError(
-                    f"what the buffer {name} holds is not known: give --weights with a file that "
+                    f"what the buffer {name} holds is not known: give weights= with a file that "
                     "has it"
                 )
             made[i] = np.full(shape, 1 if name.endswith("running_var") else 0, dtype)

@@ -78,7 +78,7 @@ def arena_limit(plan: Plan, board: Board | None) -> int | None:
             return free
         raise PoetError(
             f"the plan is for {asked:,} bytes of RAM; {board.name} has {free:,} beside "
-            f"{board.reserved_bytes:,} for stack and variables. Plan with --ram {free}"
+            f'{board.reserved_bytes:,} for stack and variables. Plan with ram="{free}"'
         )
     return free if asked is None else asked
 

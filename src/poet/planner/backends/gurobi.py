@@ -32,7 +32,7 @@ class Gurobi:
         except ImportError:
             raise PoetError(
                 "the solver gurobi needs the package gurobipy, which is not installed. "
-                "Install poet[gurobi], or use --solver highs."
+                'Install poet[gurobi], or use solver="highs".'
             ) from None
         self.library: Any = gurobipy
 

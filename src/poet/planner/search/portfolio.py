@@ -72,7 +72,7 @@ def search(
     if incumbent.proven_infeasible:
         reason = (
             "no schedule with stages in this op order meets RAM and deadline together (certified). "
-            "Try more --ram or a later --deadline."
+            "Try a larger ram= or a later deadline=."
         )
         return Solution(status="infeasible", reason=reason)
     reason = incumbent.last_rejection or "no schedule was found in the time given"

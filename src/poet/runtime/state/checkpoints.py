@@ -41,7 +41,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Batches that were taken from the stream."""
     device: str = ""
     params: str = ""
-    ram_bytes: int | None = None
+    ram: str = ""
+    """What was asked for: bytes, a share, `min`, or nothing."""
     has_store: bool = False
 
 

@@ -24,7 +24,11 @@ _LOSS = "loss_fn."
 _STATE = "optimizer/"
 
 
-class Kept(NamedTuple):
+Present = Callable[[], contextlib.AbstractContextManager[torch.Tensor]]
+"""Brings a tensor into RAM for the length of a block."""
+
+
+class KeptTensor(NamedTuple):
     """One tensor that lasts."""
 
     tensor: torch.Tensor
@@ -34,7 +38,7 @@ class Kept(NamedTuple):
     """Of its storage, when that is not empty."""
 
 
-class Lasting:
+class PersistentState:
     """All that lasts of a program."""
 
     def __init__(self, program: Program, store: Store | None) -> None:
@@ -43,11 +47,12 @@ class Lasting:
         self.away = False
         self._hidden = False
 
-    def homes(self) -> list[Kept]:
+    def homes(self) -> list[KeptTensor]:
         """What the step uses, in the order of its pages."""
         homes, graph = self.program.homes(), self.program.graph
         return [
-            Kept(homes[i], page, graph.tensors[i].nbytes) for page, i in enumerate(sorted(homes))
+            KeptTensor(homes[i], page, graph.tensors[i].nbytes)
+            for page, i in enumerate(sorted(homes))
         ]
 
     # All at once
@@ -95,30 +100,30 @@ class Lasting:
 
     # One by one
 
-    def tensors(self) -> dict[str, Kept]:
+    def tensors(self) -> dict[str, KeptTensor]:
         """All tensors that last, by name, those that no step touches too."""
         layout, model = self.program.layout, self.program.model
         homes = {kept.page: kept for kept in self.homes()}
         page = {i: number for number, i in enumerate(sorted(self.program.homes()))}
-        found: dict[str, Kept] = {}
+        found: dict[str, KeptTensor] = {}
         for name, i in (*layout.parameters.items(), *layout.buffers.items()):
             found[_name(name)] = homes[page[i]]
         known = {id(each) for name, each in _own(model) if _name(name) in found}
         for name, each in _own(model):
             if id(each) not in known:
-                found[_name(name)] = Kept(each)
+                found[_name(name)] = KeptTensor(each)
                 known.add(id(each))
         for owner, held in layout.state.items():
             for what, i in held.items():
                 found[f"{_STATE}{owner}/{what}"] = homes[page[i]]
         return found
 
-    def weights(self) -> dict[str, Kept]:
+    def weights(self) -> dict[str, KeptTensor]:
         """What the model's own state dict has, under each of its names."""
         tensors = self.tensors()
         return {name: tensors[ours] for name, ours in self._state_names().items()}
 
-    def rest(self) -> dict[str, Kept]:
+    def rest(self) -> dict[str, KeptTensor]:
         """What is in neither the model's state dict nor the optimizer's state."""
         listed = {*self._state_names().values()}
         return {
@@ -141,17 +146,17 @@ class Lasting:
             found[name] = names[id(value)]
         return found
 
-    def state(self) -> dict[str, Kept]:
+    def state(self) -> dict[str, KeptTensor]:
         """The optimizer's."""
         return {name: kept for name, kept in self.tensors().items() if name.startswith(_STATE)}
 
-    def items(self, tensors: dict[str, Kept]) -> dict[str, Item]:
+    def items(self, tensors: dict[str, KeptTensor]) -> dict[str, Item]:
         """The same, to be written."""
         return {
             name: Item(kind_of(kept.tensor), self.reading(kept)) for name, kept in tensors.items()
         }
 
-    def reading(self, kept: Kept) -> Callable[[], contextlib.AbstractContextManager[torch.Tensor]]:
+    def reading(self, kept: KeptTensor) -> Present:
         """The tensor in RAM, for as long as one looks at it."""
 
         @contextlib.contextmanager
@@ -170,7 +175,7 @@ class Lasting:
 
         return present
 
-    def writing(self, kept: Kept) -> Callable[[], contextlib.AbstractContextManager[torch.Tensor]]:
+    def writing(self, kept: KeptTensor) -> Present:
         """The tensor in RAM, to be filled, and then back to where it was."""
 
         @contextlib.contextmanager
@@ -203,11 +208,11 @@ class Lasting:
         self._hidden = False
 
 
-def kinds(tensors: Mapping[str, Kept]) -> dict[str, Kind]:
+def kinds(tensors: Mapping[str, KeptTensor]) -> dict[str, Kind]:
     return {name: kind_of(kept.tensor) for name, kept in tensors.items()}
 
 
-def _page(kept: Kept) -> int:
+def _page(kept: KeptTensor) -> int:
     assert kept.page is not None
     return kept.page
 

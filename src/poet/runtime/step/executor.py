@@ -39,7 +39,7 @@ class Executor:
         first_page: int = 0,
         lap: Callable[[int], None] | None = None,
     ) -> None:
-        program.check_plan(plan)
+        program = program.for_plan(plan)
         if not plan.schedule:
             raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
         self.program, self.plan, self.store = program, plan, store

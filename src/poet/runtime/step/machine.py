@@ -15,13 +15,9 @@ from typing import Any
 
 import torch
 
-from poet.errors import PoetError
-from poet.runtime.stores.base import Part, Store, Transfer
+from poet.errors import OutOfBudget
+from poet.runtime.stores.base import PagePart, PageTransfer, Store
 from poet.values.graph import Graph
-
-
-class OutOfBudget(PoetError):
-    """An op would take RAM beyond the budget. Nothing was allocated for it."""
 
 
 class Machine:
@@ -53,8 +49,8 @@ class Machine:
         self.peak_bytes = 0
         self.peak_op = 0
         self._bytes: dict[int, int] = {}
-        self._coming: dict[int, tuple[Transfer, torch.Tensor]] = {}
-        self._going: dict[int, tuple[Transfer, int]] = {}
+        self._coming: dict[int, tuple[PageTransfer, torch.Tensor]] = {}
+        self._going: dict[int, tuple[PageTransfer, int]] = {}
         self._drawn: dict[int, torch.Tensor] = {}
         self._now: torch.Tensor | None = None
 
@@ -174,12 +170,12 @@ class Machine:
     def stream_in(self, i: int, tile: torch.Tensor, start: int, count: int, at: int = 0) -> None:
         """Bring some bytes of a tensor from the store to place `at` of a tile's storage."""
         assert self.store is not None
-        self.store.read_part(self.slots[i], tile.untyped_storage(), Part(start, count, at))
+        self.store.read_part(self.slots[i], tile.untyped_storage(), PagePart(start, count, at))
 
     def stream_out(self, i: int, tile: torch.Tensor, start: int, count: int) -> None:
         """The other way round."""
         assert self.store is not None
-        self.store.write_part(self.slots[i], tile.untyped_storage(), Part(start, count))
+        self.store.write_part(self.slots[i], tile.untyped_storage(), PagePart(start, count))
 
     def settle(self, i: int) -> None:
         """Before a tensor is written over: its page-out must have ended."""

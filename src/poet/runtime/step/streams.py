@@ -1,4 +1,4 @@
-"""Streams: the variants of ops as the tape needs them, with what they take in PyTorch.
+"""Streams: the variants of ops as the tape needs them.
 
 A plain op has all its tensors in RAM. A streamed one leaves its large parameters in the store: the
 calls that make or use them become loops over tiles (`tiles`), and the calls that only look at them,
@@ -8,15 +8,14 @@ or at their gradients, in another way are left out.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from poet.calls.loops import TILE_BYTES, loops
 from poet.calls.operands import Reference
 from poet.calls.sizes import storage
+from poet.calls.torch_tiles import torch_tile_bytes
 from poet.calls.workspace import workspace_bytes
 from poet.errors import PoetError
 from poet.runtime.step.tiles import Streamed
-from poet.values.device import PLAIN, Costs, Run
+from poet.values.device import PLAIN, Run
 from poet.values.graph import Graph, Op
 
 
@@ -57,8 +56,8 @@ def way_of(graph: Graph, k: int, variant: str, run: Run) -> Way:
         loop.gradient for loop in found if loop.gradient is not None
     }
     updates = {loop.update for loop in found if loop.update is not None}
-    extra = {at: loop.extra_bytes for at, loop in makers.items()}
-    needs = workspace_bytes(op, graph, found, TILE_BYTES[variant], extra)
+    kernels = torch_tile_bytes(graph, k, found, TILE_BYTES[variant])
+    needs = workspace_bytes(op, graph, found, TILE_BYTES[variant], kernels)
     return Way(
         max(run.workspace_bytes, needs),
         reads,
@@ -67,25 +66,6 @@ def way_of(graph: Graph, k: int, variant: str, run: Run) -> Way:
         frozenset(updates | {at for at in range(len(op.calls)) if _looks_at(graph, op, at, away)}),
         away,
     )
-
-
-def with_extra(costs: Costs, graph: Graph) -> Costs:
-    """The same costs, with what PyTorch takes beyond the tiles of streamed variants."""
-    ops = tuple(
-        {name: _with_extra(graph, k, name, run) for name, run in runs.items()}
-        for k, runs in enumerate(costs.ops)
-    )
-    return msgspec.structs.replace(costs, ops=ops)
-
-
-def _with_extra(graph: Graph, k: int, variant: str, run: Run) -> Run:
-    if variant not in TILE_BYTES:
-        return run
-    here = workspace_bytes(graph.ops[k], graph, loops(graph, k), TILE_BYTES[variant])
-    # What a measured workspace has beyond what its calls explain is the kernels' own.
-    own = max(0, run.workspace_bytes - here)
-    needs = way_of(graph, k, variant, msgspec.structs.replace(run, workspace_bytes=0))
-    return msgspec.structs.replace(run, workspace_bytes=own + needs.workspace_bytes)
 
 
 def _looks_at(graph: Graph, op: Op, at: int, away: frozenset[Reference]) -> bool:

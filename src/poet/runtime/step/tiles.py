@@ -6,10 +6,8 @@ kernels what can be done with them, and writes back what an update has changed. 
 and rows of embeddings have the bits they would have anyway; kernels that multiply may sum in
 another order when they get fewer rows.
 
-Tiles, and the gradient of one, are in the op's workspace (`poet.calls.workspace`). PyTorch takes
-`extra_bytes` more: a convolution cannot write into some planes of a larger result, nor add to one,
-so a tile's part of it exists twice for a moment; and an update's temporary comes while values are
-there that only the gradient needs.
+Tiles, and the gradient of one, are in the op's workspace (`poet.calls.workspace`), and so is what
+PyTorch's kernels take besides (`poet.calls.torch_tiles`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +18,6 @@ import torch
 
 from poet.calls.loops import Loop
 from poet.calls.operands import Operand, Work, works
-from poet.calls.sizes import ITEM_BYTES, is_given
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Graph
 
@@ -55,19 +52,6 @@ class Streamed:
     def is_whole(self) -> bool:
         """Whether one tile is all there is: the kernels then do just what they do otherwise."""
         return self.tile_rows == self.loop.rows and self.loop.named_rows is None
-
-    @property
-    def extra_bytes(self) -> int:
-        """What PyTorch takes beyond the tiles of the loop and the gradient of one."""
-        made = 0
-        if self.family.startswith("aten.convolution") and not self.is_whole:
-            made = _nbytes(self.maker.results[0])
-            if self.loop.part == "columns":
-                made = made // self.loop.rows * self.tile_rows
-        if self.family == "aten.convolution_backward" and self.maker.results[2] is not None:
-            made += self.tile_rows * ITEM_BYTES["float32"]
-        temporary = self._update is not None and self._update.has_temporary
-        return max(made, self.tile_rows * self.loop.row_bytes if temporary else 0)
 
     def empty(self, machine: "Machine", number: int) -> torch.Tensor:
         """A result of the maker, to be filled."""
@@ -122,9 +106,6 @@ class _Update:
         self._state = [x for x in tensors if x not in ("parameter", "gradient", *RATES)]
         self._options = {n: x for n, x in work.arguments.items() if n not in tensors}
         self._kernel = KERNELS[work.kind]
-        self.has_temporary = work.kind != "poet.sgd" or any(
-            is_given(work.arguments.get(name)) for name in ("weight_decay", "nesterov")
-        )
 
     def __call__(
         self, tiles: list[torch.Tensor], gradient: torch.Tensor, rates: dict[str, float]
@@ -276,10 +257,6 @@ def _embedding_backward(
                 part[row - rows.start].add_(gradients[place])
         loop.update(machine, rows, tiles, part, rates)
     return (None,)
-
-
-def _nbytes(operand: Operand | None) -> int:
-    return 0 if operand is None else operand.count * ITEM_BYTES[operand.dtype]
 
 
 _Run = Callable[[Streamed, "Machine", dict[str, Any], dict[str, float]], Made]

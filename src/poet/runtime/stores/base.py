@@ -15,14 +15,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from poet.errors import PoetError
 
-
-class PageError(PoetError):
-    """A page that could not be moved, or did not come back as it was."""
-
-
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """Some bytes of a page: `nbytes` of them from `start` on, at place `at` of a storage."""
 
     start: int
@@ -30,7 +24,7 @@ class Part(NamedTuple):
     at: int = 0
 
 
-class Transfer:
+class PageTransfer:
     """One page on its way."""
 
     def __init__(self) -> None:
@@ -87,23 +81,23 @@ class Store(Protocol):
         Those named in `in_parts` can be moved in parts.
         """
 
-    def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+    def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> PageTransfer:
         """Start copying a storage to its page. It must not change until the transfer is done.
 
         With `now`, do it in the calling thread, after everything that was asked for before.
         """
 
-    def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+    def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> PageTransfer:
         """Start copying a page to a storage of the page's size."""
 
-    def write_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+    def write_part(self, page: int, storage: torch.UntypedStorage, part: PagePart) -> None:
         """Copy some bytes of a storage to some of a page that is there already.
 
         It is done in the calling thread, after everything that was asked for before. If it fails,
         all of the page counts as lost.
         """
 
-    def read_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+    def read_part(self, page: int, storage: torch.UntypedStorage, part: PagePart) -> None:
         """The other way round."""
 
     def flush(self) -> None:

@@ -25,12 +25,12 @@ from queue import SimpleQueue
 from time import perf_counter
 
 from poet.errors import PoetError
-from poet.runtime.stores.base import Part
+from poet.runtime.stores.base import PagePart
 from poet.runtime.stores.checksum import checksum
 from poet.runtime.stores.host_memory import HostMemory, expect_all
 from poet.runtime.stores.page_file import BLOCK_BYTES, PageFile
 from poet.runtime.stores.queued import Order, QueuedStore, Stage
-from poet.runtime.stores.worker import Line
+from poet.runtime.stores.worker import Worker
 
 CHUNK_BYTES = 2**20
 CHUNKS = 2
@@ -58,8 +58,8 @@ class FileStore(QueuedStore):
         self._landed: SimpleQueue[int] = SimpleQueue()
         for chunk in range(CHUNKS):
             self._free.put(chunk * chunk_bytes)
-        self._disk_line, self._memory_line = Line(), Line()
-        super().__init__(self._file.remove, self._disk_line, self._memory_line)
+        self._disk_worker, self._memory_worker = Worker(), Worker()
+        super().__init__(self._file.remove, self._disk_worker, self._memory_worker)
 
     @property
     def direct(self) -> bool:
@@ -88,10 +88,10 @@ class FileStore(QueuedStore):
     def _make_room(self, nbytes: int) -> None:
         self._file.reserve(nbytes)
 
-    def _stages(self, order: Order) -> list[tuple[Line, Stage]]:
+    def _stages(self, order: Order) -> list[tuple[Worker, Stage]]:
         if order.part.nbytes <= self._small_bytes or not order.whole:
-            return [(self._disk_line, self._small)]
-        return [(self._disk_line, self._disk), (self._memory_line, self._memory)]
+            return [(self._disk_worker, self._small)]
+        return [(self._disk_worker, self._disk), (self._memory_worker, self._memory)]
 
     def _small(self, order: Order) -> None:
         started = perf_counter()
@@ -196,7 +196,7 @@ def _chunks(nbytes: int, chunk_bytes: int) -> Iterator[tuple[int, int]]:
         yield start, min(chunk_bytes, nbytes - start)
 
 
-def _stretches(part: Part, most_bytes: int) -> Iterator[tuple[int, int]]:
+def _stretches(part: PagePart, most_bytes: int) -> Iterator[tuple[int, int]]:
     """Where each piece of a part starts, and its bytes: the blocks of each fit the buffer."""
     start, end = part.start, part.start + part.nbytes
     while start < end:

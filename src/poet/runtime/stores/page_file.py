@@ -20,8 +20,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from poet.errors import PoetError
-from poet.runtime.stores.base import PageError
+from poet.errors import PageError, PoetError
 from poet.values.quantities import bytes_text
 
 BLOCK_BYTES = 4096

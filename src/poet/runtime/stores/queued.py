@@ -30,9 +30,9 @@ from time import perf_counter
 
 import torch
 
-from poet.errors import PoetError
-from poet.runtime.stores.base import PageError, Part, Transfer
-from poet.runtime.stores.worker import Line
+from poet.errors import PageError, PoetError
+from poet.runtime.stores.base import PagePart, PageTransfer
+from poet.runtime.stores.worker import Worker
 
 _DEVICES = ("cpu", "cuda")
 
@@ -58,13 +58,13 @@ class Order:
         slot: Slot,
         storage: torch.UntypedStorage,
         out: bool,
-        part: Part | None = None,
+        part: PagePart | None = None,
     ) -> None:
         self.page, self.slot, self.out = page, slot, out
         self.whole = part is None
-        self.part = part or Part(0, slot.nbytes)
+        self.part = part or PagePart(0, slot.nbytes)
         self.generation = slot.asked
-        self.transfer = Transfer()
+        self.transfer = PageTransfer()
         self.error: BaseException | None = None
         self._storage: torch.UntypedStorage | None = storage
         # What computes or uses the storage's bytes was launched on the caller's stream.
@@ -101,20 +101,20 @@ Stage = Callable[[Order], None]
 class QueuedStore(ABC):
     """Subclasses say where pages lie, and the stages that move them; the last finishes the order.
 
-    `release` gives back what a subclass holds, after the `lines` have stopped; it must not refer to
-    the store.
+    `release` gives back what a subclass holds, after the `workers` have stopped; it must not refer
+    to the store.
     """
 
-    def __init__(self, release: Callable[[], None], *lines: Line) -> None:
+    def __init__(self, release: Callable[[], None], *workers: Worker) -> None:
         self.size_bytes = 0
         self.read_bytes = 0
         self.written_bytes = 0
         self.seconds = 0.0
         self._slots: dict[int, Slot] = {}
-        self._moving: deque[Transfer] = deque()
-        self._failed: list[Transfer] = []
+        self._moving: deque[PageTransfer] = deque()
+        self._failed: list[PageTransfer] = []
         self._owner = os.getpid()
-        self._shut = weakref.finalize(self, _shut, self._owner, lines, release)
+        self._shut = weakref.finalize(self, _shut, self._owner, workers, release)
 
     @property
     @abstractmethod
@@ -134,7 +134,7 @@ class QueuedStore(ABC):
         """Reserve so many bytes in all, or raise."""
 
     @abstractmethod
-    def _stages(self, order: Order) -> list[tuple[Line, Stage]]: ...
+    def _stages(self, order: Order) -> list[tuple[Worker, Stage]]: ...
 
     def reserve(self, pages: Mapping[int, int], in_parts: Collection[int] = ()) -> None:
         self._check_open()
@@ -149,23 +149,23 @@ class QueuedStore(ABC):
         self._make_room(end)
         self._slots, self.size_bytes = slots, end
 
-    def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+    def write(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> PageTransfer:
         slot = self._slot(page, storage)
         slot.asked += 1
         return self._start(Order(page, slot, storage, out=True), now)
 
-    def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> Transfer:
+    def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> PageTransfer:
         return self._start(Order(page, self._slot(page, storage), storage, out=False), now)
 
     # Parts have one stage, so that they run in the calling thread: with the threads at rest, the
     # stages of other transfers cannot come between.
 
-    def write_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+    def write_part(self, page: int, storage: torch.UntypedStorage, part: PagePart) -> None:
         slot = self._slot(page, storage, part)
         slot.asked += 1
         self._start(Order(page, slot, storage, True, part), now=True).wait()
 
-    def read_part(self, page: int, storage: torch.UntypedStorage, part: Part) -> None:
+    def read_part(self, page: int, storage: torch.UntypedStorage, part: PagePart) -> None:
         slot = self._slot(page, storage, part)
         self._start(Order(page, slot, storage, False, part), now=True).wait()
 
@@ -181,7 +181,7 @@ class QueuedStore(ABC):
             self._drain()
         self._shut()
 
-    def _slot(self, page: int, storage: torch.UntypedStorage, part: Part | None = None) -> Slot:
+    def _slot(self, page: int, storage: torch.UntypedStorage, part: PagePart | None = None) -> Slot:
         self._check_open()
         slot = self._slots.get(page)
         if slot is None:
@@ -202,7 +202,9 @@ class QueuedStore(ABC):
             )
         return slot
 
-    def _check_part(self, page: int, slot: Slot, storage: torch.UntypedStorage, part: Part) -> None:
+    def _check_part(
+        self, page: int, slot: Slot, storage: torch.UntypedStorage, part: PagePart
+    ) -> None:
         if not slot.in_parts:
             raise PoetError(
                 f"page {page} in {self.where} can only be moved whole; reserve it in parts"
@@ -226,7 +228,7 @@ class QueuedStore(ABC):
                 "one; open a store of its own in each process"
             )
 
-    def _start(self, order: Order, now: bool) -> Transfer:
+    def _start(self, order: Order, now: bool) -> PageTransfer:
         stages = self._stages(order)
         if now and len(stages) == 1:
             self._drain()
@@ -238,7 +240,7 @@ class QueuedStore(ABC):
         while self._moving and self._moving[0].done:
             self._note(self._moving.popleft())
         steps: list[Callable[[], None]] = [partial(self._moving.append, order.transfer)]
-        steps += [line.entry(partial(stage, order)) for line, stage in stages]
+        steps += [worker.entry(partial(stage, order)) for worker, stage in stages]
         # An order must reach all its threads or none: Ctrl-C cannot come between calls made by C.
         deque(map(operator.call, steps), maxlen=0)
         if now:  # beside what threads gain together, their waking up is nothing
@@ -250,7 +252,7 @@ class QueuedStore(ABC):
             self._moving[0].settle()
             self._note(self._moving.popleft())
 
-    def _note(self, transfer: Transfer) -> None:
+    def _note(self, transfer: PageTransfer) -> None:
         if transfer.error is not None:
             self._failed.append(transfer)
 
@@ -284,8 +286,8 @@ class QueuedStore(ABC):
         self.seconds += perf_counter() - started
 
 
-def _shut(owner: int, lines: tuple[Line, ...], release: Callable[[], None]) -> None:
+def _shut(owner: int, workers: tuple[Worker, ...], release: Callable[[], None]) -> None:
     if os.getpid() == owner:  # a forked child has neither the threads nor the right to release
-        for line in lines:
-            line.stop()
+        for worker in workers:
+            worker.stop()
         release()

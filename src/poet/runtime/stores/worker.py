@@ -2,7 +2,7 @@
 
 It knows only its calls: whoever owns it can be forgotten while it waits.
 
-Ctrl-C may come between any two steps of the thread that uses a line, and `threading.Thread.start`
+Ctrl-C may come between any two steps of the thread that uses a worker, and `threading.Thread.start`
 does not stand that: it leaves a thread of which nobody knows whether it runs. So the thread is
 started by one call of C, and sees for itself whether it is the first.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 
-class Line:
+class Worker:
     """The calls must not raise. The thread starts when it is first needed."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Line:
         self._server = 0
 
     def entry(self, call: Callable[[], None]) -> Callable[[], None]:
-        """What must be called to put a call on the line. It is C: all of it happens or nothing."""
+        """What must be called to give it a call. It is C: all of it happens or nothing."""
         if not self._served.locked():
             _thread.start_new_thread(self._serve, ())  # does not keep the process alive
         return partial(self._calls.put, call)

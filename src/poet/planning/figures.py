@@ -1,4 +1,4 @@
-"""Models: what the training step of a named model comes to, before any plan.
+"""Figures: what the training step of a named model comes to, before any plan.
 
 The step is captured with plain SGD, its updates inside, and replayed with everything kept in RAM.
 """
@@ -7,15 +7,9 @@ from math import prod
 
 import msgspec
 
-from poet.baselines.keep_all import keep_all
-from poet.costs.analytic import analytic
-from poet.devices import find_device
-from poet.referee.replay import check
-from poet.tracer.capture import graph_named
+from poet.planning.question import problem_of, read_problem, terms
+from poet.planning.residency import questions
 from poet.values.graph import Graph
-from poet.values.optimizers import SGD
-from poet.values.plan import draft
-from poet.values.schedule import Budget, Effort, places
 
 SMALL_BYTES = 4096
 """Up to this size a tensor is not worth counting."""
@@ -36,7 +30,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def figures(text: str, cache: bool = True) -> Figures:
     """The figures of a model by name."""
-    graph = graph_named(text, SGD(), cache=cache)
+    graph = read_problem(text, "sgd", cache=cache).graph
     owned = [graph.tensors[i] for i in graph.given if graph.tensors[i].role == "parameter"]
     return Figures(
         name=text,
@@ -53,8 +47,5 @@ def figures(text: str, cache: bool = True) -> Figures:
 
 def keep_all_bytes(graph: Graph) -> int:
     """The most RAM at once when everything is kept for as long as it is used."""
-    costs = analytic(graph, find_device("laptop"))  # bytes do not depend on the board
-    start, end = places(graph)
-    budget = Budget(transfers="serial", start=start, end=end)
-    solution = keep_all(graph, costs, budget, Effort())
-    return check(draft(graph, costs, budget, solution.schedule)).peak_bytes
+    asked = terms("laptop", params="resident")  # bytes do not depend on the board
+    return next(questions(problem_of(graph), asked)).keep_all_bytes

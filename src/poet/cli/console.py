@@ -1,0 +1,166 @@
+"""What commands say: data on stdout, talk on stderr, progress on a terminal's stderr alone."""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from poet.cli.options import as_options
+from poet.values.progress import CountProgress, SearchProgress
+from poet.values.quantities import amount_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+    from poet.reports.tables import Align
+
+PAIRS: "tuple[tuple[str, Align], ...]" = (("", "left"), ("", "left"))
+"""The heads of a table of labels and texts."""
+_QUIET_SECONDS = 2.0
+"""A capture that takes no longer says nothing."""
+
+
+def print_json(value: Any) -> None:
+    print(msgspec.json.encode(value).decode())
+
+
+def show_table(
+    heads: "Sequence[tuple[str, Align]]", rows: Sequence[Sequence[str]], cut_last: bool = False
+) -> None:
+    """A table on stdout, as wide as the terminal."""
+    from rich.console import Console
+
+    from poet.reports.tables import print_table
+
+    print_table(Console(), heads, rows, cut_last=cut_last)
+
+
+def say(text: str) -> None:
+    print(f"poet: {as_options(text)}", file=sys.stderr)
+
+
+def complain(message: str) -> None:
+    color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    print("\033[1;31merror:\033[0m" if color else "error:", as_options(message), file=sys.stderr)
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """While this holds, what the library logs is said: plans and warnings, and long captures."""
+    logger, training = logging.getLogger("poet"), logging.getLogger("poet.training")
+    capturing = logging.getLogger("poet.tracer.capture")
+    handlers: list[tuple[logging.Logger, logging.Handler, int]] = [
+        (logger, _Said(), logging.WARNING),
+        (training, logging.NullHandler(), logging.INFO),
+    ]
+    if sys.stderr.isatty():
+        handlers.append((capturing, _Capturing(), logging.INFO))
+    before = [(each, each.level) for each, _, _ in handlers]
+    for each, handler, level in handlers:
+        each.addHandler(handler)
+        each.setLevel(level)
+    try:
+        yield
+    finally:
+        for each, handler, _ in handlers:
+            each.removeHandler(handler)
+            handler.close()
+        for each, level in before:
+            each.setLevel(level)
+
+
+class _Said(logging.Handler):
+    """Says records as a command says things."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING or record.name.startswith("poet.training"):
+            say(record.getMessage())
+
+
+class _Capturing(logging.Handler):
+    """A line that says how far a long capture has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._status: Status | None = None
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text.startswith("captured"):
+            self._end()
+        elif self._status is not None:
+            self._status.update(text)
+        else:
+            self._status = stderr_console().status(text)
+            self._timer = threading.Timer(_QUIET_SECONDS, self._status.start)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _end(self) -> None:
+        if self._timer is not None and self._status is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._status.stop()
+        self._timer = self._status = None
+
+    def close(self) -> None:
+        self._end()
+        super().close()
+
+
+def stderr_console() -> "Console":
+    from rich.console import Console
+
+    return Console(file=sys.stderr)
+
+
+@contextmanager
+def progress_bar() -> Iterator[CountProgress]:
+    """A progress bar on a terminal's stderr, and nothing anywhere else."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, count: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=stderr_console(), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(what: str, done: int, count: int) -> None:
+            bar.update(task, description=what, completed=done, total=count)
+
+        yield show
+
+
+@contextmanager
+def planning_line() -> Iterator[Callable[[SearchProgress], None] | None]:
+    """A line on a terminal's stderr that says how far the planner has come."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with stderr_console().status("planning …") as status:
+
+        def show(progress: SearchProgress) -> None:
+            text = f"planning {progress.seconds:.0f} s: no schedule yet"
+            if progress.joules:
+                gap = max(0.0, 1 - progress.bound_joules / progress.joules)
+                text = (
+                    f"planning {progress.seconds:.0f} s: {amount_text(progress.joules, 'J')}, "
+                    f"at least {amount_text(progress.bound_joules, 'J')}, gap {gap:.2%} "
+                    "(Ctrl-C: the best so far)"
+                )
+            status.update(text)
+
+        yield show

@@ -1,0 +1,66 @@
+"""`poet devices`: the boards POET knows."""
+
+from typing import Annotated
+
+import typer
+
+from poet.cli.console import print_json, show_table
+from poet.cli.options import JsonFlag
+from poet.devices import device_names, find_device
+from poet.values.device import Device
+from poet.values.graph import printable
+from poet.values.quantities import short_bytes_text
+
+
+def devices(
+    name: Annotated[str | None, typer.Argument(help="One board, with its sources.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List the boards POET knows, or show one with the source of every figure."""
+    boards = [find_device(each) for each in (device_names() if name is None else [name])]
+    if json:
+        print_json(boards if name is None else boards[0])
+    elif name is not None:
+        _show_one(boards[0])
+    else:
+        _show_all(boards)
+
+
+def _show_one(board: Device) -> None:
+    print(f"{printable(board.name)}: {printable(board.title)}\n")
+    show_table(
+        [("figure", "left"), ("value", "right"), ("from", "left")],
+        [
+            [
+                field,
+                _figure_text(value),
+                board.sources.get(field) or f"estimate: {board.estimates.get(field, 'none given')}",
+            ]
+            for field, value in board.figures.items()
+        ],
+    )
+
+
+def _show_all(boards: list[Device]) -> None:
+    show_table(
+        [("name", "left"), ("RAM", "right"), ("FLOP/s", "right"), ("in MB/s", "right"),
+         ("out MB/s", "right"), ("board", "left")],
+        [
+            [
+                board.name,
+                short_bytes_text(board.ram_bytes),
+                f"{board.flops_per_second:.2e}",
+                f"{board.page_in_bytes_per_second / 1e6:,.1f}",
+                f"{board.page_out_bytes_per_second / 1e6:,.1f}",
+                board.title,
+            ]
+            for board in boards
+        ],
+        cut_last=True,
+    )  # fmt: skip
+
+
+def _figure_text(value: float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"

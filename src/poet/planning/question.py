@@ -1,0 +1,293 @@
+"""Question: what a person asks, out of words and into values.
+
+A `Problem` is what is to be planned: a training step, which may come with its own costs, and the
+same step with its updates fused. `Terms` are what is asked of the plan. Once it is decided where
+parameters live (`residency`), the two make a `Question`: graph, costs and budget.
+"""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import msgspec
+
+from poet.baselines.keep_all import kept_all
+from poet.costs.analytic import analytic, with_workspaces
+from poet.costs.streams import with_streams
+from poet.devices import find_device
+from poet.errors import PoetError
+from poet.rewrites.granularity import Granularity
+from poet.tracer.by_name import layout_named
+from poet.tracer.layout import Layout
+from poet.values.device import Costs, Device
+from poet.values.files import decode_json, format_of, read_bytes
+from poet.values.graph import MAX_BYTES, Graph, Role
+from poet.values.instances import Instance, decode_instance
+from poet.values.optimizers import parse_optimizer
+from poet.values.profile import Profile
+from poet.values.quantities import parse_bytes, parse_deadline, parse_share
+from poet.values.schedule import Budget, Params, Residency, Transfers, places
+
+if TYPE_CHECKING:
+    from poet.tracer.program import Program
+
+MIN = "min"
+"""The `ram` that asks for the smallest budget with a schedule."""
+
+
+class Problem:
+    """A step to plan. `costs` are those it brings along; `traced` is what a capture found."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        costs: Costs | None = None,
+        traced: Layout | None = None,
+        granularity: Granularity = "planning",
+    ) -> None:
+        self.graph, self.costs = graph, costs
+        self._traced, self._granularity = traced, granularity
+        self._by_rates: dict[str, tuple[Device, Costs]] = {}
+
+    @cached_property
+    def fused(self) -> Graph:
+        """The same step with weight gradients and their updates in one op, where that is known."""
+        if self._traced is None:
+            return self.graph
+        return self._traced.rewritten(self._granularity, fuse_updates=True).graph
+
+    def by_rates(self, graph: Graph, board: Device) -> Costs:
+        """What either graph costs by a board's rates; counted once."""
+        known = self._by_rates.get(graph.fingerprint)
+        if known is None or known[0] is not board:
+            known = (board, analytic(graph, board))
+            self._by_rates[graph.fingerprint] = known
+        return known[1]
+
+
+def problem_of(problem: "Problem | Instance | Graph | Program | str") -> Problem:
+    """What may be planned, whatever it is given as."""
+    if isinstance(problem, Problem):
+        return problem
+    if isinstance(problem, str):
+        return read_problem(problem)
+    if isinstance(problem, Graph):
+        return Problem(problem)
+    if isinstance(problem, Instance):
+        return Problem(problem.graph, costs=problem.costs)
+    return Problem(problem.graph, traced=problem.traced, granularity=problem.granularity)
+
+
+def read_problem(
+    text: str,
+    optimizer: str = "sgd",
+    *,
+    granularity: Granularity = "planning",
+    fuse_updates: bool = False,
+    cache: bool = True,
+) -> Problem:
+    """An instance or a graph from a .json file, or a model by name."""
+    chosen = parse_optimizer(optimizer)
+    if text.endswith(".json"):
+        data = read_bytes(text)
+        if format_of(data, text) is None:
+            return problem_of(decode_instance(data, text))
+        return Problem(decode_json(data, Graph, text))
+    traced = layout_named(text, chosen, cache=cache)
+    graph = traced.rewritten(granularity, fuse_updates).graph
+    return Problem(graph, traced=traced, granularity=granularity)
+
+
+def read_costs(path: str | Path) -> Costs | Profile:
+    """Costs, or a profile, from a .json file."""
+    data = read_bytes(path)
+    profiled = format_of(data, path) == "poet-profile/1"
+    return decode_json(data, Profile, path) if profiled else decode_json(data, Costs, path)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a plan, whatever the step.
+
+    `ram` is bytes, a size, a share of keep-all's peak, `min`, or None for what the board has;
+    `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` are
+    held in RAM by somebody else. `in_torch` says that PyTorch runs the plan, which takes more
+    beside tiles than C does. With `measured` costs, `board` is the machine they were measured on.
+    """
+
+    board: Device | None = None
+    ram: str | int | None = None
+    deadline: str | float | None = None
+    costs: Costs | None = None
+    measured: bool = False
+    transfers: Transfers | None = None
+    params: Params = "auto"
+    paging: bool = True
+    recompute: bool = True
+    pinned_roles: tuple[Role, ...] = ()
+    reserved_bytes: int = 0
+    in_torch: bool = False
+
+    def __post_init__(self) -> None:
+        for what, value, kinds in (
+            ("transfers", self.transfers, (None, *get_args(Transfers))),
+            ("params", self.params, get_args(Params)),
+        ):
+            if value not in kinds:
+                known = ", ".join(map(str, kinds))
+                raise PoetError(f"{what} is {value!r}; it must be one of {known}")
+
+
+def terms(
+    device: str | Device | None = None,
+    ram: str | int | None = None,
+    deadline: str | float | None = None,
+    *,
+    costs: Costs | Profile | None = None,
+    transfers: Transfers | None = None,
+    params: Params = "auto",
+    paging: bool = True,
+    recompute: bool = True,
+    pinned_roles: tuple[Role, ...] = (),
+    reserved_bytes: int = 0,
+    in_torch: bool = False,
+) -> Terms:
+    """Terms out of words: a board by name, a profile for costs and machine in one."""
+    board = find_device(device) if isinstance(device, str) else device
+    measured = isinstance(costs, Profile)
+    if isinstance(costs, Profile):
+        board, costs = board or costs.device, costs.costs
+    return Terms(
+        board=board,
+        ram=ram,
+        deadline=deadline,
+        costs=costs,
+        measured=measured,
+        transfers=transfers,
+        params=params,
+        paging=paging,
+        recompute=recompute,
+        pinned_roles=pinned_roles,
+        reserved_bytes=reserved_bytes,
+        in_torch=in_torch,
+    )
+
+
+class Question(NamedTuple):
+    """What is asked, in values. `either`: nobody said how transfers take time, so serial ones will
+    do, too. `by_rates` are smooth costs to begin with where `costs` were measured."""
+
+    graph: Graph
+    costs: Costs
+    budget: Budget
+    either: bool = False
+    by_rates: Costs | None = None
+
+    def within(self, ram_bytes: int | None) -> "Question":
+        """The same question with another RAM budget."""
+        return self._replace(budget=msgspec.structs.replace(self.budget, ram_bytes=ram_bytes))
+
+    @property
+    def keep_all_bytes(self) -> int:
+        """The most RAM at once when everything is kept for as long as it is used."""
+        report = kept_all(self.graph, self.costs, self.budget)
+        return MAX_BYTES if report is None else report.peak_bytes
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether everything can be kept in RAM."""
+        limit = self.budget.ram_bytes
+        return limit is None or limit >= self.keep_all_bytes
+
+
+def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency) -> Question:
+    """The values behind the terms, with one of the problem's graphs and parameters in a place.
+
+    A RAM budget of `min` is left open: it takes a search to tell.
+    """
+    board = asked.board
+    costs, measured = _costs(problem, asked, graph)
+    smooth = None
+    if measured and board is not None:
+        rates = with_workspaces(problem.by_rates(graph, board), costs)
+        smooth = msgspec.structs.replace(costs, ops=rates.ops)
+    if residency == "streamed":
+        if board is None:
+            raise PoetError(
+                'streamed parameters need a device, whose store they are read from: device="rpi4"'
+            )
+        costs = with_streams(costs, graph, board, in_torch=asked.in_torch)
+        if smooth is not None:
+            smooth = with_streams(smooth, graph, board, in_torch=asked.in_torch)
+    start, end = places(graph, residency)
+    transfers = asked.transfers or _usual_transfers(problem, board)
+    budget = Budget(
+        store_bytes=board.store_bytes if board else None,
+        deadline_seconds=(
+            None
+            if asked.deadline is None
+            else parse_deadline(asked.deadline, costs.keep_all_seconds)
+        ),
+        transfers=transfers,
+        start=start,
+        end=end,
+        paging=asked.paging,
+        recompute=asked.recompute,
+        pinned=tuple(i for i in graph.given if graph.tensors[i].role in asked.pinned_roles),
+    )
+    either = asked.transfers is None and transfers == "overlap"
+    open_question = Question(graph, costs, budget, either, smooth)
+    return open_question.within(_ram_bytes(asked, open_question))
+
+
+def _costs(problem: Problem, asked: Terms, graph: Graph) -> tuple[Costs, bool]:
+    """Those given, the problem's own, or the board's by its rates; and whether they are measured.
+
+    A profile of the step with updates apart says nothing of the fused one: that goes by the rates
+    of the machine that was measured.
+    """
+    given = asked.costs or problem.costs
+    if given is None or (
+        asked.measured
+        and given.graph == problem.graph.fingerprint
+        and graph.fingerprint != given.graph
+    ):
+        if asked.board is None:
+            raise PoetError(
+                f'{graph.name} has no costs: give a device, such as device="rpi4" (poet devices '
+                "lists them), or costs="
+            )
+        return problem.by_rates(graph, asked.board), False
+    try:
+        given.check_belongs(graph)
+    except ValueError as error:
+        raise PoetError(
+            f"{error}. Costs hold for one model, batch shape, optimizer and granularity"
+        ) from None
+    return given, asked.measured
+
+
+def _ram_bytes(asked: Terms, question: Question) -> int | None:
+    ram = asked.ram
+    if ram == MIN:
+        return None
+    if ram is None:
+        return asked.board.available_bytes if asked.board else None
+    share = parse_share(ram) if isinstance(ram, str) else None
+    if share is not None:
+        tensors, budget = question.graph.tensors, question.budget
+        held = sum(tensors[i].nbytes for i in budget.pinned)
+        return held + int(share * (question.keep_all_bytes - held))
+    nbytes = parse_bytes(ram, "RAM budget")
+    if asked.reserved_bytes and nbytes <= asked.reserved_bytes:
+        raise PoetError(
+            f"the budget is {nbytes:,} bytes; the store's buffers alone take "
+            f"{asked.reserved_bytes:,}"
+        )
+    return nbytes - asked.reserved_bytes
+
+
+def _usual_transfers(problem: Problem, board: Device | None) -> Transfers:
+    if problem.costs is not None:
+        return "free"  # an instance: as the released code counts
+    return "overlap" if board and board.overlap else "serial"

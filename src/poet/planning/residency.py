@@ -1,0 +1,50 @@
+"""Residency: where parameters and optimizer state live between steps, and what follows from it.
+
+They live in RAM if a schedule is found for that; else in the store, and are paged in and out whole;
+else in the store, where ops read them in tiles. To be updated in tiles, a parameter needs a graph
+in which its gradient and its update are one op, so streaming plans the fused graph. This is decided
+here and nowhere else: for plans, comparisons, training and firmware alike.
+"""
+
+from collections.abc import Iterator
+from typing import get_args
+
+from poet.planning.question import MIN, Problem, Question, Terms, question
+from poet.values.graph import Graph
+from poet.values.plan import Plan
+from poet.values.schedule import PERSISTENT, Residency
+
+
+def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
+    """The question for each residency that may be tried, in order: the first that fits is taken."""
+    for residency in _tried(problem, terms):
+        yield question(problem, terms, _graph(problem, terms, residency), residency)
+
+
+def residency_of(plan: Plan) -> Residency:
+    """Where parameters live by a plan."""
+    if any(len(variants) > 1 for variants in plan.costs.ops):
+        return "streamed"
+    return "paged" if "store" in plan.budget.start.values() else "resident"
+
+
+def _tried(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
+    if terms.params != "auto":
+        return (terms.params,)
+    graph = problem.graph
+    lives_on = any(graph.tensors[i].role in PERSISTENT for i in graph.given)
+    has_limit = terms.board is not None or terms.ram not in (None, MIN)
+    if not (lives_on and terms.paging and has_limit):
+        return ("resident",)
+    residencies: tuple[Residency, ...] = get_args(Residency)
+    return residencies if terms.board is not None else residencies[:-1]
+
+
+def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:
+    """The fused one for streaming, unless costs are given that are of the other alone."""
+    if residency != "streamed" or problem.costs is not None:
+        return problem.graph
+    given = terms.costs
+    if given is not None and not terms.measured and given.graph != problem.fused.fingerprint:
+        return problem.graph
+    return problem.fused

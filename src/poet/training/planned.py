@@ -1,0 +1,162 @@
+"""Planned steps: a session whose batch shapes are captured and planned when they first come.
+
+What `Trainer` and `wrap` share. A `Source` says how a batch's step is captured; `Terms` what is
+asked of its plan. The first shape decides where parameters live, and the others follow it.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import torch
+
+from poet.errors import Infeasible
+from poet.planning.plan import cores, plan_for
+from poet.planning.question import Terms, problem_of
+from poet.planning.residency import residency_of
+from poet.runtime.heap import keep_freed_memory
+from poet.runtime.session import Session
+from poet.runtime.step.executor import Executor
+from poet.runtime.stores.base import Store
+from poet.runtime.stores.file_store import CHUNK_BYTES, FileStore
+from poet.runtime.stores.page_file import BLOCK_BYTES
+from poet.tracer.program import Program
+from poet.values.plan import Plan
+from poet.values.quantities import amount_text, bytes_text, parse_bytes, parse_share
+from poet.values.schedule import Effort, Goal, PageIn, PageOut
+
+_log = logging.getLogger(__name__)
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+_STORE_SHARE = 64
+"""A store's buffers may take one part in so many of the budget: a few percent with all of them."""
+
+
+class Source(Protocol):
+    """How the step of a batch is captured."""
+
+    def capture(self, batch: Any) -> Program: ...
+
+
+class PlannedSteps:
+    """Steps of a model within a budget. A folder for `store` becomes a page file of its own."""
+
+    def __init__(
+        self,
+        source: Source,
+        terms: Terms,
+        example: Any,
+        *,
+        store: str | Path | Store | None = None,
+        plan: Plan | None = None,
+        minimize: Goal = "joules",
+        time_limit: float = 20.0,
+    ) -> None:
+        keep_freed_memory()
+        self._source, self._minimize = source, minimize
+        self._effort = Effort(time_limit_seconds=time_limit, threads=cores())
+        self._owned: FileStore | None = None
+        if isinstance(store, str | Path):
+            store = self._owned = _opened(store, terms.ram)
+        try:
+            self.session = self._begun(terms, example, store, plan)
+        except BaseException:  # nobody else can close it
+            self._close_store()
+            raise
+
+    def _begun(self, terms: Terms, example: Any, store: Store | None, plan: Plan | None) -> Session:
+        program = self._source.capture(example)
+        held = 0 if store is None else store.buffer_bytes
+        ram = machine_bytes(program) if terms.ram is None else terms.ram
+        terms = msgspec.structs.replace(terms, ram=ram, reserved_bytes=held)
+        if plan is None:
+            plan = self._planned(program, terms)
+        limit = plan.budget.ram_bytes
+        self.budget_bytes = None if limit is None else limit + held
+        # Other shapes have no measurements, and the same budget and places.
+        self._terms = msgspec.structs.replace(
+            terms,
+            ram=limit,
+            reserved_bytes=0,
+            costs=None,
+            measured=False,
+            params=residency_of(plan),
+        )
+        return Session(program, plan, store, example)
+
+    def executor(self, batch: Any) -> Executor:
+        """Who runs batches of this shape; a new shape is captured and planned first."""
+        session = self.session
+        known = session.executor(batch)
+        if known is not None:
+            return known
+        with session.unpaged():
+            program = self._source.capture(batch)
+            program.share_state(session.program)
+            plan = self._planned(program, self._terms)
+            return session.add(batch, program.for_plan(plan), plan)
+
+    def _planned(self, program: Program, terms: Terms) -> Plan:
+        plan = plan_for(problem_of(program), terms, self._effort, self._minimize)
+        if not plan.schedule:
+            text = f"no plan within the budget: {plan.status}. {plan.reason}"
+            raise Infeasible(text, proven=plan.status == "infeasible")
+        _log.info("%s", planned_text(plan))
+        return plan
+
+    def close(self, bring_back: bool = True) -> None:
+        """Bring parameters back into RAM, unless a step failed, and remove the page file."""
+        try:
+            self.session.close(bring_back)
+        finally:
+            self._close_store()
+
+    def _close_store(self) -> None:
+        if self._owned is not None:
+            self._owned.close()
+
+
+def planned_text(plan: Plan) -> str:
+    """A plan in one line."""
+    outs, ins = (sum(isinstance(s, kind) for s in plan.schedule) for kind in (PageOut, PageIn))
+    limit = plan.budget.ram_bytes
+    of = ", no limit" if limit is None else f" of {bytes_text(limit)}"
+    streamed = len(plan.streamed_runs)
+    streams = f", {streamed} ops streamed" if streamed else ""
+    gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
+    return (
+        f"{plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)}{of}; "
+        f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}; "
+        f"{amount_text(plan.seconds or 0.0, 's')} predicted{gap}"
+    )
+
+
+def machine_bytes(program: Program) -> int:
+    """The RAM or GPU memory that a step may take here: what is free, and what it holds already."""
+    device = program.model_device
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device)
+    held = sum(t.untyped_storage().nbytes() for t in program.given(None).values())
+    return _free_bytes() + held
+
+
+def _free_bytes() -> int:
+    """What this process may still allocate, by the machine's memory and its control group's."""
+    told = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+    free = int(told["MemAvailable"].split()[0]) * 1024
+    try:
+        most = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+    except (OSError, ValueError):
+        return free
+    return free if most == "max" else min(free, max(0, int(most) - used))
+
+
+def _opened(folder: str | Path, ram: str | int | None) -> FileStore:
+    """A store whose buffers take a few percent of the budget, and no more than they need."""
+    if ram is None or ram == "min" or (isinstance(ram, str) and parse_share(ram) is not None):
+        return FileStore(folder)
+    share = parse_bytes(ram, "RAM budget") // _STORE_SHARE // BLOCK_BYTES * BLOCK_BYTES
+    return FileStore(folder, chunk_bytes=max(4 * BLOCK_BYTES, min(share, CHUNK_BYTES)))
