@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from poet import PoetError
-from poet.zoo import MODELS, Spec, Task, build, parse
+from poet.zoo import MODELS, Spec, Task, build, maker, parse
 
 PUBLISHED = {
     "vgg16": 138_357_544,
