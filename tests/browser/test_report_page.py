@@ -1,7 +1,5 @@
 """The report's page in a real browser: it draws, answers, fits its width and asks nobody."""
 
-import time
-
 import pytest
 
 from poet import Plan, check
@@ -236,14 +234,11 @@ def test_a_plan_without_a_schedule_opens_too(open_plan: Open) -> None:
     assert opened.said == []
 
 
-def test_seven_hundred_tensors_open_in_seconds(open_plan: Open) -> None:
+def test_seven_hundred_tensors_are_folded_until_asked_for(open_plan: Open) -> None:
     plan = chain(350)
-    began = time.monotonic()
     opened = open_plan(plan)
-    took = time.monotonic() - began
     assert opened.run(ROWS) == unfolded(plan) < 700
     assert f"of 700 tensors shown. {700 - unfolded(plan)} smaller" in shown(opened, "#folded")
     opened.page.select_option("#sizes", "0")
     assert opened.run(ROWS) == 700
-    assert took < 10, f"{took:.1f} s"
     assert opened.said == []

@@ -1,7 +1,8 @@
 """Every command and snippet in README and docs is run, and prints what the text says it prints.
 
 In a `console` block each line after `$ ` is a command and the lines below it are its output.
-Seconds that a clock gave are not compared. Python blocks must run; assertions in them count.
+Seconds that a clock gave are not compared, and figures that rounding touches by their meaning
+(figures.py). Python blocks must run; assertions in them count.
 """
 
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.docs.figures import far_apart, words
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -75,7 +77,8 @@ def test_commands_print_what_the_page_says(text: str, workplace: Path) -> None:
             assert gap is not None
             assert float(gap[1]) < 5.0
             continue
-        assert found == told, command
+        assert words(found) == words(told), command
+        assert far_apart(found, told) == [], command
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=i) for i, t in blocks("python")])

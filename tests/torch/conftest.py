@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,32 @@ def _torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("POET_CACHE", str(tmp_path_factory.mktemp("captures")))
         yield
     torch.set_num_threads(before)
+
+
+EAGER_STEP = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.Flatten(), nn.Linear(384, 10))
+with torch.autocast("cpu", torch.bfloat16):
+    loss = nn.functional.cross_entropy(model(torch.randn(3, 1, 8, 8)), torch.tensor([1, 2, 3]))
+loss.backward()
+assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+"""
+
+
+@pytest.fixture(scope="session")
+def eager_bfloat16() -> None:
+    """Skips where PyTorch itself cannot take a step in bfloat16.
+
+    On some processors oneDNN offers it and then fails, with every later op of the process: so it
+    is asked in a process of its own.
+    """
+    asked = [sys.executable, "-c", EAGER_STEP]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        pytest.skip(f"eager PyTorch cannot train in bfloat16 on this processor: {said[-1]}")
 
 
 @pytest.fixture

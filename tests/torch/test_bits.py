@@ -131,9 +131,14 @@ def test_updates_stand_as_early_as_they_can() -> None:
     assert graph.ops[updates[0][0] + 1].phase == "backward"  # not all at the end
 
 
+@pytest.mark.usefixtures("eager_bfloat16")
 def test_bf16_autocast() -> None:
     made = build("lenet?batch=3")
     assert not differences(*made, poet.SGD(lr=0.1), autocast=torch.bfloat16, schedule=wasteful)
+
+
+def test_autocast_around_a_capture_is_autocast_asked_for() -> None:
+    made = build("lenet?batch=3")
     with torch.autocast("cpu", torch.bfloat16):
         around = captured(made, cache=False)
     asked = captured(made, cache=False, autocast="bfloat16")

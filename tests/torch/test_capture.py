@@ -78,7 +78,8 @@ def test_merged_ops_are_fewer_and_as_good() -> None:
     assert plans[0].floor_bytes is not None
     ram = (plans[0].peak_bytes + 2 * plans[0].floor_bytes) // 3
     plans = [
-        poet.plan(each, "rpi4", ram, transfers="serial", time_limit=10) for each in (whole, apart)
+        poet.plan(each, "rpi4", ram, transfers="serial", gap=0.02, time_limit=120)
+        for each in (whole, apart)
     ]
     assert plans[0].joules is not None
     assert plans[1].bound_joules is not None

@@ -1,6 +1,6 @@
 """The count of live bytes of a running step."""
 
-import time
+import threading
 
 import torch
 from torch._subclasses import FakeTensorMode
@@ -11,16 +11,22 @@ from poet.runtime.stores.queued import Order
 from poet.values.graph import Graph, Op, Tensor
 
 
-class SlowStore(poet.MemoryStore):
+class HeldStore(poet.MemoryStore):
+    """Moves nothing before it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
     def _move(self, order: Order) -> None:
-        time.sleep(0.1)
+        assert self.go.wait(60)
         super()._move(order)
 
 
 def test_bytes_that_wait_for_a_page_out_are_given_back_once() -> None:
     # Out, freed while still on its way, in again, freed again: nothing is left.
     x = torch.arange(100.0)
-    store = SlowStore()
+    store = HeldStore()
     store.reserve({0: 400})
     tensors = (
         Tensor(name="x", nbytes=400, role="input", shape=(100,), dtype="float32"),
@@ -34,6 +40,7 @@ def test_bytes_that_wait_for_a_page_out_are_given_back_once() -> None:
     machine.page_out(0, x)
     machine.free(0, x)
     assert machine.live_bytes == 400  # its page-out is under way
+    store.go.set()
     machine.page_in(0)
     again = machine.arrive(0)
     assert torch.equal(again, x)

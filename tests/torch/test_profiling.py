@@ -152,7 +152,9 @@ def test_the_predicted_peak_is_the_allocators(tmp_path: Path) -> None:
         ),
     )
     blind = poet.check(msgspec.structs.replace(plan, costs=without)).peak_bytes
-    assert blind < 0.99 * seen  # the workspaces matter here
+    # How much kernels take is the processor's affair; that it is foreseen is ours.
+    assert blind < plan.peak_bytes
+    assert abs(plan.peak_bytes - seen) < abs(blind - seen)
 
 
 @pytest.mark.parametrize(("seconds", "power"), [(0, None), (-1, None), (float("nan"), None)])

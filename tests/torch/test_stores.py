@@ -9,11 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -210,18 +212,26 @@ def test_counters(store: Store) -> None:
     store.read(1, noise(BIG_BYTES))
     store.flush()
     assert (store.written_bytes, store.read_bytes) == (1000 + BIG_BYTES, BIG_BYTES)
-    assert 0 < store.seconds < WAITS_SECONDS
+    assert store.seconds > 0
 
 
 # Threads
 
 
-def test_transfers_run_beside_the_caller(file_store: FileStore) -> None:
-    nbytes = 64 * 2**20
-    storage = noise(nbytes)
-    file_store.reserve({0: nbytes})
-    transfer = file_store.write(0, storage)
-    assert not transfer.done  # a disk that took 64 MiB by now would be faster than memory
+def test_transfers_run_beside_the_caller(
+    file_store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, write = threading.Event(), os.pwritev
+
+    def held(*args: Any) -> int:
+        assert go.wait(WAITS_SECONDS)
+        return write(*args)
+
+    monkeypatch.setattr(os, "pwritev", held)
+    file_store.reserve({0: BIG_BYTES})
+    transfer = file_store.write(0, noise(BIG_BYTES))
+    assert not transfer.done
+    go.set()
     transfer.wait()
     assert transfer.done
 
@@ -578,9 +588,7 @@ for page in range(20): store.write(page, noise(2**22))
 for page in range(20): store.read(page, noise(2**22))
 print('leaving')
 """
-    started = time.monotonic()
     assert run(script, tmp_path) == "leaving\n"
-    assert time.monotonic() - started < WAITS_SECONDS / 2
     assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,5 @@
 """The zoo: networks as published, steps that run and can be captured, seeds that decide."""
 
-import itertools
 import re
 import subprocess
 import sys
@@ -282,34 +281,36 @@ def test_the_least_size_works_and_less_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("text", "sizes"),
     [
-        *itertools.product(("resnet18", "mobilenetv2"), (8, 16, 32, 33, 64)),
-        *itertools.product(("resnet50-cifar?stem=cifar",), (8, 9, 16)),
-        *itertools.product(("unet?width=4",), (16, 32)),
+        ("resnet18", (8, 16, 32, 33, 64)),
+        ("mobilenetv2", (8, 16, 32, 33, 64)),
+        ("resnet50-cifar?stem=cifar", (8, 9, 16)),
+        ("unet?width=4", (16, 32)),
     ],
 )
 def test_one_value_a_channel_is_refused_exactly_where_torch_refuses_it(
-    text: str, size: int
+    text: str, sizes: tuple[int, ...]
 ) -> None:
     spec = parse(text)
-    made = shapes_only(Spec(spec.name, spec.options | {"size": size, "batch": 2}))
-    image = torch.empty(1, 3, size, size, device="meta")
-    alone = spec.options | {"size": size, "batch": 1}
-    try:
-        made.model(image)
-        refused = False
-    except ValueError:
-        refused = True
-    if not refused:
-        assert Spec(spec.name, alone)
-        return
-    with pytest.raises(PoetError, match="one value a channel") as caught:
-        Spec(spec.name, alone)
-    way_out = re.search(r"Try batch=2, size=(\d+) or norm_eval=1", str(caught.value))
-    assert way_out
-    for option, value in (("batch", 2), ("size", int(way_out[1])), ("norm_eval", 1)):
-        assert Spec(spec.name, alone | {option: value})
+    refused = []
+    for size in sizes:
+        made = shapes_only(Spec(spec.name, spec.options | {"size": size, "batch": 2}))
+        alone = spec.options | {"size": size, "batch": 1}
+        try:
+            made.model(torch.empty(1, 3, size, size, device="meta"))
+        except ValueError:
+            refused.append(size)
+        else:
+            assert Spec(spec.name, alone)
+            continue
+        with pytest.raises(PoetError, match="one value a channel") as caught:
+            Spec(spec.name, alone)
+        way_out = re.search(r"Try batch=2, size=(\d+) or norm_eval=1", str(caught.value))
+        assert way_out
+        for option, value in (("batch", 2), ("size", int(way_out[1])), ("norm_eval", 1)):
+            assert Spec(spec.name, alone | {option: value})
+    assert 0 < len(refused) < len(sizes)
 
 
 def test_more_than_the_machine_has() -> None:

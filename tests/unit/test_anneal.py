@@ -22,6 +22,8 @@ from tests.conftest import INSTANCES
 from tests.unit.random_problems import random_budget, random_costs, random_graph, random_schedule
 
 PROBLEMS = 200
+LONG = 600.0
+"""Seconds: no machine is so busy that this passes unnoticed."""
 
 pytestmark = pytest.mark.skipif(
     compiled.load() is None and "CI" not in os.environ, reason="there is no C compiler"
@@ -140,23 +142,23 @@ def test_stop_ends_a_run_from_another_thread() -> None:
     annealer = Annealer(*problem)
     results: list[Schedule | None] = []
     thread = threading.Thread(
-        target=lambda: results.append(annealer.run(None, seconds=60.0, moves=None, seed=0))
+        target=lambda: results.append(annealer.run(None, seconds=LONG, moves=None, seed=0)),
+        daemon=True,
     )
     thread.start()
     time.sleep(0.2)
-    called = time.monotonic()
     annealer.stop()
-    thread.join(timeout=10)
-    assert time.monotonic() - called < 2
+    thread.join(timeout=LONG / 10)
+    assert not thread.is_alive()
     assert results[0] is not None
     judge(problem, results[0])
 
 
-def test_a_run_ends_in_time() -> None:
+def test_a_run_ends_when_its_seconds_are_over() -> None:
+    """Long before its moves are done, on any machine."""
     annealer = Annealer(*instance_problem("bert_captured-m4", 110_000_000))
-    begun = time.monotonic()
-    assert annealer.run(None, seconds=0.5, moves=None, seed=0) is not None
-    assert time.monotonic() - begun < 1.5
+    assert annealer.run(None, seconds=0.5, moves=10**9, seed=0) is not None
+    assert 0 < annealer.moves_done < 10**8
 
 
 def test_annealers_run_side_by_side() -> None:

@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import poet
@@ -234,6 +234,8 @@ def naive_chain_joules(
     st.integers(1, 5),
     st.integers(5, 30),
 )
+@example([(1, 3), (2, 1), (1, 2), (2, 4)], 1, 30)  # there is a schedule,
+@example([(5, 1), (5, 1)], 5, 5)  # and here none
 def test_pofos_table_without_paging_is_optimal_rematerialization(
     layers: list[tuple[int, int]], gradient_bytes: int, ram_bytes: int
 ) -> None:
@@ -325,25 +327,28 @@ def test_what_torch_does_not_save_runs_twice() -> None:
 # The restrictions of the planner
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_paging_and_checkmate_are_the_best_of_their_kind(seed: int) -> None:
-    rng = Random(seed)
-    graph = random_graph(rng, ops=rng.randint(2, 5))
-    costs = random_costs(rng, graph)
-    total = sum(tensor.nbytes for tensor in graph.tensors)
-    budget = Budget(
-        ram_bytes=rng.randint(total // 2, total),
-        transfers=rng.choice(("serial", "free")),
-        start=dict.fromkeys(graph.given, "ram"),
-    )
-    for name, forbidden in (("paging", "recompute"), ("checkmate", "paging")):
-        narrow = msgspec.structs.replace(budget, **{forbidden: False})
-        best = best_joules(graph, costs, narrow, end_loads=True)
-        found = joules(name, graph, costs, budget, seconds=10.0 if best is not None else 0.2)
-        if best is None:
-            assert found is None
-        else:
-            assert found == pytest.approx(best, rel=1e-4, abs=1e-9)
+def test_paging_and_checkmate_are_the_best_of_their_kind() -> None:
+    reached: Counter[str] = Counter()
+    for seed in range(12):
+        rng = Random(seed)
+        graph = random_graph(rng, ops=rng.randint(2, 5))
+        costs = random_costs(rng, graph)
+        total = sum(tensor.nbytes for tensor in graph.tensors)
+        budget = Budget(
+            ram_bytes=rng.randint(total // 2, total),
+            transfers=rng.choice(("serial", "free")),
+            start=dict.fromkeys(graph.given, "ram"),
+        )
+        for name, forbidden in (("paging", "recompute"), ("checkmate", "paging")):
+            narrow = msgspec.structs.replace(budget, **{forbidden: False})
+            best = best_joules(graph, costs, narrow, end_loads=True)
+            found = joules(name, graph, costs, budget, seconds=10.0 if best is not None else 0.2)
+            if best is None:
+                assert found is None, seed
+            else:
+                assert found == pytest.approx(best, rel=1e-4, abs=1e-9), seed
+                reached[name] += 1
+    assert min(reached["paging"], reached["checkmate"]) > 4
 
 
 def test_a_restrictions_bound_is_not_the_problems() -> None:

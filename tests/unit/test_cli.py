@@ -57,7 +57,7 @@ def test_infeasible_is_exit_3_with_nulls(poet_command: Poet, tmp_path: Path) -> 
 
 def test_nothing_found_is_exit_4(poet_command: Poet) -> None:
     never = ("--no-paging", "--no-remat")
-    outcome = poet_command("plan", LINEAR, "--ram=4000", *never, "--time-limit=1")
+    outcome = poet_command("plan", LINEAR, "--ram=4000", *never, "--time-limit=0.001")
     assert outcome.code == 4
     assert outcome.err.startswith("error: unknown: keep-all: ")
 

@@ -1,5 +1,7 @@
 """The schedule makers: always valid where they say so, and what `poet.plan` makes of them."""
 
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -59,13 +61,20 @@ def test_the_floor_is_reached_by_paging(
     assert f"needs {floor:,} bytes at once; the budget is {floor - 1:,}" in below.reason
 
 
+AT_ONCE = 1e-3
+"""Seconds in which makers answer and no machine proves anything."""
+HELD_UP = ("linear-a72", "transformer-a72")
+"""There page-outs beside the next op hold more RAM than the budget has; the maker says so."""
+
+
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_overlap_is_met_with_room_to_spare(path: Path) -> None:
     problem = poet.read_instance(path)
     keep_all = poet.plan(problem).peak_bytes
     assert keep_all is not None
     plan = poet.plan(problem, ram=keep_all * 9 // 10, transfers="overlap", method="paging-greedy")
-    if plan.status != "unknown":
+    assert (plan.status == "unknown") == (path.stem in HELD_UP), plan.reason
+    if path.stem not in HELD_UP:
         assert poet.check(plan).valid
         assert plan.seconds is not None
         serial = poet.plan(
@@ -75,55 +84,67 @@ def test_overlap_is_met_with_room_to_spare(path: Path) -> None:
         assert plan.seconds <= serial.seconds
 
 
-@pytest.mark.parametrize("seed", range(400))
-def test_makers_keep_their_word_on_random_problems(seed: int) -> None:
-    rng = Random(seed)
-    graph = random_graph(rng, ops=rng.randint(1, 12))
-    costs = random_costs(rng, graph)
-    budget = msgspec.structs.replace(random_budget(rng, graph), recompute=True, paging=True)
-    floor = memory_floor(graph, costs, budget).nbytes
-    for name, maker in STARTS.items():
-        solution = maker(graph, costs, budget, Effort())
-        if solution.status != "feasible":
-            assert solution.schedule == ()
-            assert solution.reason
-            continue
-        report = poet.check(draft(graph, costs, budget, solution.schedule))
-        # Time is not the makers' concern, nor RAM keep-all's.
-        allowed = {"deadline", *(("ram",) if name == "keep-all" else ())}
-        assert report.valid or (report.violation and report.violation.rule in allowed), seed
-        assert report.peak_bytes >= floor or not report.valid
-        assert report.joules >= least_joules(costs) - 1e-9
-        assert report.compute_seconds >= least_seconds(costs) - 1e-9
+@pytest.mark.parametrize("block", range(4))
+def test_makers_keep_their_word_on_random_problems(block: int) -> None:
+    valid: Counter[str] = Counter()
+    for seed in range(100 * block, 100 * block + 100):
+        rng = Random(seed)
+        graph = random_graph(rng, ops=rng.randint(1, 12))
+        costs = random_costs(rng, graph)
+        budget = msgspec.structs.replace(random_budget(rng, graph), recompute=True, paging=True)
+        floor = memory_floor(graph, costs, budget).nbytes
+        for name, maker in STARTS.items():
+            solution = maker(graph, costs, budget, Effort())
+            if solution.status != "feasible":
+                assert solution.schedule == ()
+                assert solution.reason
+                continue
+            report = poet.check(draft(graph, costs, budget, solution.schedule))
+            # Time is not the makers' concern, nor RAM keep-all's.
+            allowed = {"deadline", *(("ram",) if name == "keep-all" else ())}
+            assert report.valid or (report.violation and report.violation.rule in allowed), seed
+            assert report.peak_bytes >= floor or not report.valid
+            assert report.joules >= least_joules(costs) - 1e-9
+            assert report.compute_seconds >= least_seconds(costs) - 1e-9
+            valid[name] += report.valid
+    assert min(valid[name] for name in STARTS) > 50
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_plans_are_refereed_and_claim_what_they_do(seed: int) -> None:
-    rng = Random(seed)
-    graph = random_graph(rng, ops=8)
-    costs, budget = random_costs(rng, graph), random_budget(rng, graph)
-    plan = solve(graph, costs, budget, Effort(time_limit_seconds=0.2))
-    if plan.status in ("optimal", "feasible"):
-        report = poet.check(plan)
-        assert report.valid, seed
-        assert report.claims_match, (seed, report.mismatches)
-    else:
-        assert plan.schedule == ()
-        assert plan.reason
-        assert plan.joules is None
+@pytest.mark.parametrize("block", range(4))
+def test_plans_are_refereed_and_claim_what_they_do(block: int) -> None:
+    found = 0
+    for seed in range(25 * block, 25 * block + 25):
+        rng = Random(seed)
+        graph = random_graph(rng, ops=8)
+        costs, budget = random_costs(rng, graph), random_budget(rng, graph)
+        plan = solve(graph, costs, budget, Effort(time_limit_seconds=0.2))
+        if plan.status in ("optimal", "feasible"):
+            report = poet.check(plan)
+            assert report.valid, seed
+            assert report.claims_match, (seed, report.mismatches)
+            found += 1
+        else:
+            assert plan.schedule == ()
+            assert plan.reason
+            assert plan.joules is None
+    assert 8 < found < 25, "some problems with a schedule, and some without"
 
 
 def test_no_paging_means_none() -> None:
     problem = poet.read_instance(INSTANCES / "linear-m4.json")
     assert poet.plan(problem, paging=False).status == "optimal"
-    tight = poet.plan(problem, ram=4000, paging=False, time_limit=2)
-    assert tight.status in ("feasible", "optimal")
+    tight = poet.plan(problem, ram=4000, paging=False, time_limit=60)
+    assert tight.status == "optimal"
     report = poet.check(tight)
     assert (report.page_ins, report.page_outs) == (0, 0)
     assert report.recomputed_ops > 0
-    neither = poet.plan(problem, ram=4000, paging=False, recompute=False, time_limit=1)
-    assert neither.status == "unknown"
-    assert "the budget forbids paging" in neither.reason
+    neither = partial(poet.plan, problem, ram=4000, paging=False, recompute=False)
+    hasty = neither(time_limit=AT_ONCE)
+    assert hasty.status == "unknown"
+    assert "the budget forbids paging" in hasty.reason
+    patient = neither(time_limit=60)
+    assert patient.status == "infeasible"
+    assert "certified" in patient.reason
 
 
 def test_deadlines() -> None:

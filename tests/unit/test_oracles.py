@@ -145,7 +145,7 @@ def test_no_stage_structured_schedule_beats_the_unrestricted_search() -> None:
 
 def test_the_paper_s_model_is_never_below_brute_force() -> None:
     pytest.importorskip("highspy")
-    better = costly = 0
+    better = costly = both = 0
     for seed, ops in [*product(range(60), (4, 5, 6)), *product(range(8), (8,))]:
         graph, costs, budget = instance_like(seed, ops)
         assert budget.ram_bytes is not None
@@ -162,7 +162,8 @@ def test_the_paper_s_model_is_never_below_brute_force() -> None:
         assert ours <= paper * (1 + 1e-6), (seed, ops)
         assert released is None or paper <= released * (1 + 1e-6), (seed, ops)
         better += ours < paper * (1 - 1e-6)
-    assert costly > 20
+        both += released is not None
+    assert min(costly, both) > 20
     assert better > 0, "the paper's model must hold a tensor for a stage before it is paged out"
 
 

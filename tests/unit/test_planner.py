@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -27,6 +28,8 @@ from tests.unit.paper_model import paper_joules
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 
 BRIEF = Effort(time_limit_seconds=1.0, threads=2)
+PATIENT = 120.0
+"""Seconds for what ends by itself, on a fast machine at once: a slow one gets there, too."""
 
 
 def random_problem(seed: int) -> tuple[Graph, Costs, Budget]:
@@ -45,33 +48,48 @@ def random_problem(seed: int) -> tuple[Graph, Costs, Budget]:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+SMALL = range(40)
+
+
+def test_most_small_problems_have_an_optimum_to_find() -> None:
+    best = [best_joules(*random_problem(seed), end_loads=True) for seed in SMALL]
+    assert sum(joules is not None for joules in best) > 25
+
+
+@pytest.mark.parametrize("seed", SMALL)
 def test_small_problems_are_solved_to_the_proven_optimum(seed: int) -> None:
     graph, costs, budget = random_problem(seed)
     best = best_joules(graph, costs, budget, end_loads=True)
-    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=3.0))
-    if best is None:
-        assert plan.status in ("unknown", "infeasible") or plan.joules is not None
-        return
-    assert plan.joules == pytest.approx(best, rel=1.1e-4, abs=1e-6), seed
-    assert plan.bound_joules is not None
-    assert plan.bound_joules <= best * (1 + 1e-9) + 1e-9
-    report = poet.check(plan)
-    assert report.valid
-    assert report.claims_match, report.mismatches
+    seconds = PATIENT if best is not None else 1.0
+    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=seconds))
+    if best is not None:
+        assert plan.joules == pytest.approx(best, rel=1.1e-4, abs=1e-6), seed
+        assert plan.bound_joules is not None
+        assert plan.bound_joules <= best * (1 + 1e-9) + 1e-9
+    if plan.status in ("unknown", "infeasible"):
+        assert plan.schedule == ()
+    else:
+        report = poet.check(plan)
+        assert report.valid
+        assert report.claims_match, report.mismatches
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_never_worse_than_the_simple_makers(seed: int) -> None:
-    graph, costs, budget = random_problem(1000 + seed)
-    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=0.3))
-    for maker in STARTS.values():
-        solution = maker(graph, costs, budget, BRIEF)
-        if solution.status == "feasible":
-            report = poet.check(draft(graph, costs, budget, solution.schedule))
-            if report.valid:
-                assert plan.joules is not None
-                assert plan.joules <= report.joules * (1 + 1e-12)
+@pytest.mark.parametrize("block", range(3))
+def test_never_worse_than_the_simple_makers(block: int) -> None:
+    beaten: Counter[str] = Counter()
+    for seed in range(1000 + 10 * block, 1010 + 10 * block):
+        graph, costs, budget = random_problem(seed)
+        plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=0.3))
+        for name, maker in STARTS.items():
+            solution = maker(graph, costs, budget, BRIEF)
+            if solution.status == "feasible":
+                report = poet.check(draft(graph, costs, budget, solution.schedule))
+                if report.valid:
+                    assert plan.joules is not None
+                    assert plan.joules <= report.joules * (1 + 1e-12)
+                    beaten[name] += 1
+    assert beaten["paging-greedy"] > 5
+    assert beaten["keep-all"] > 0
 
 
 def chain_instance(seed: int, ops: int) -> tuple[Graph, Costs]:
@@ -117,19 +135,22 @@ def test_never_above_the_papers_own_model(seed: int) -> None:
     floor = memory_floor(graph, costs, budget).nbytes
     budget = msgspec.structs.replace(budget, ram_bytes=floor + 20)
     theirs = paper_joules(graph, costs, floor + 20)
-    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=4.0))
+    plan = solve(graph, costs, budget, msgspec.structs.replace(BRIEF, time_limit_seconds=PATIENT))
     assert plan.joules is not None
-    assert theirs is None or plan.joules <= theirs * (1 + 1.1e-4)
+    assert theirs is not None
+    assert plan.joules <= theirs * (1 + 1.1e-4)
 
 
-def test_a_real_instance_gets_close_in_seconds() -> None:
+def test_a_real_instance_gets_close() -> None:
     """Far weaker than the benchmark's bars, but a planner that has lost its way fails it."""
     problem = poet.read_instance(INSTANCES / "resnet18_cifar-m4.json")
     seen: list[SearchProgress] = []
-    plan = poet.plan(problem, ram=500_000, deadline="1.5x", time_limit=6, progress=seen.append)
+    plan = poet.plan(
+        problem, ram=500_000, deadline="1.5x", gap=0.02, time_limit=PATIENT, progress=seen.append
+    )
     assert plan.status in ("feasible", "optimal")
     assert plan.gap is not None
-    assert plan.gap < 0.03
+    assert plan.gap <= 0.02
     assert plan.bound_source == "certified"
     assert plan.first_seconds is not None
     assert plan.prices is not None
@@ -144,9 +165,9 @@ def test_a_real_instance_gets_close_in_seconds() -> None:
 def test_large_graphs_get_a_schedule_and_a_bound(name: str) -> None:
     problem = poet.read_instance(INSTANCES / f"{name}.json")
     floor = memory_floor(problem.graph, problem.costs, Budget()).nbytes
-    plan = poet.plan(problem, ram=floor * 5 // 4, time_limit=8)
+    plan = poet.plan(problem, ram=floor * 5 // 4, gap=0.05, time_limit=PATIENT)
     assert plan.gap is not None
-    assert plan.gap < 0.10
+    assert plan.gap <= 0.05
     assert poet.check(plan).valid
 
 
@@ -162,16 +183,16 @@ def test_work_limits_repeat() -> None:
 
 def test_time_limits_are_kept() -> None:
     problem = poet.read_instance(INSTANCES / "bert-m4.json")
-    started = time.monotonic()
-    poet.plan(problem, ram=60_000_000, time_limit=4)
-    assert time.monotonic() - started < 6.0
+    plan = poet.plan(problem, ram=60_000_000, time_limit=4, gap=0.0)
+    assert plan.solve_seconds is not None
+    assert 4 <= plan.solve_seconds < PATIENT / 2  # unlimited, it would still be at work
 
 
 def test_without_a_compiler_windows_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "load", lambda: None)
     problem = poet.read_instance(INSTANCES / "linear-m4.json")
     paging = poet.plan(problem, ram=4000, method="paging-greedy")
-    plan = poet.plan(problem, ram=4000, time_limit=3)
+    plan = poet.plan(problem, ram=4000, time_limit=PATIENT)
     assert plan.joules is not None
     assert paging.joules is not None
     assert plan.joules < paging.joules
@@ -194,7 +215,7 @@ def test_other_goals(goal: poet.values.schedule.Goal) -> None:
 
 def test_the_smallest_ram() -> None:
     problem = poet.read_instance(INSTANCES / "linear-m4.json")
-    plan = poet.plan(problem, ram="min", time_limit=3)
+    plan = poet.plan(problem, ram="min", time_limit=PATIENT)
     assert plan.peak_bytes == plan.floor_bytes == 3256
 
 
@@ -207,29 +228,39 @@ def test_overlapped_transfers_are_planned_and_refereed() -> None:
     assert poet.check(plan).valid
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process has worked, however long it had to wait for a processor."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     command = [sys.executable, "-m", "poet", "plan", str(INSTANCES / "bert-m4.json")]
     process = subprocess.Popen(
-        [*command, "--ram", "60MB", "--time-limit", "60", "-o", str(target)],
+        [*command, "--ram", "60MB", "--time-limit", "600", "-o", str(target)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
     )
-    time.sleep(5)
+    while process.poll() is None and processor_seconds(process.pid) < 5:
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENT)
     assert (process.returncode, err) == (0, "")
     assert "made by" in out
     assert poet.check(poet.read_json(target, poet.Plan)).claims_match
 
 
-def test_an_unknown_solver_is_an_error(poet_command: Poet) -> None:
+def test_a_solver_that_is_not_installed_is_an_error(
+    poet_command: Poet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gurobipy", None)
+    monkeypatch.delitem(sys.modules, "poet.planner.backends.gurobi", raising=False)
     outcome = poet_command("plan", INSTANCES / "linear-m4.json", "--ram=4000", "--solver=gurobi")
-    assert outcome.code in (0, 2)
-    if outcome.code == 2:
-        assert "gurobipy" in outcome.err
+    assert outcome.code == 2
+    assert "gurobipy" in outcome.err
 
 
 def test_progress_says_nothing_without_a_terminal(poet_command: Poet) -> None:
@@ -242,16 +273,16 @@ def test_progress_says_nothing_without_a_terminal(poet_command: Poet) -> None:
 def test_search_stops_as_soon_as_the_gap_is_reached() -> None:
     problem = poet.read_instance(INSTANCES / "vgg16-m4.json")
     started = time.monotonic()
-    effort = Effort(time_limit_seconds=60, relative_gap=0.05, threads=os.cpu_count() or 1)
+    effort = Effort(time_limit_seconds=PATIENT, relative_gap=0.05, threads=os.cpu_count() or 1)
     budget = Budget(ram_bytes=60_000_000, transfers="free")
     solution = search(problem.graph, problem.costs, budget, effort)
     assert solution.status == "feasible"
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < PATIENT / 2
 
 
 def test_ram_and_deadline_that_cannot_both_be_met_are_proven_so() -> None:
     problem = poet.read_instance(INSTANCES / "linear-m4.json")
-    plan = poet.plan(problem, ram=3300, deadline="1.0001x", paging=False, time_limit=10)
+    plan = poet.plan(problem, ram=3300, deadline="1.0001x", paging=False, time_limit=PATIENT)
     assert plan.status == "infeasible"
     assert "certified" in plan.reason
 

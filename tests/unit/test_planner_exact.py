@@ -77,11 +77,13 @@ def test_the_optimum_is_brute_forces(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(6))
 def test_certified_bounds_hold_for_any_window_unit_and_cut(block: int) -> None:
+    bounded = 0
     for seed in range(40 * block, 40 * block + 40):
         problem = random_problem(seed)
         best = problem and best_schedule(*problem, end_loads=True)
         if problem is None or best is None:
             continue
+        bounded += 1
         for window in (None, 0, 1, 2):
             for unit, cuts in ((1, ()), (7, (1,)), (50, (1, 2)), (1, (2,))):
                 model = build_model(
@@ -91,16 +93,19 @@ def test_certified_bounds_hold_for_any_window_unit_and_cut(block: int) -> None:
                 assert answer.duals is not None, seed
                 bound = joules_of(model, safe_bound(model.program, answer.duals))
                 assert bound <= best[0] * (1 + 1e-9) + 1e-9, (seed, window, unit, cuts)
+    assert bounded > 15
 
 
 def test_any_multipliers_give_a_bound() -> None:
     """Not only optimal ones: that is what makes a certificate of them."""
     rng = np.random.default_rng(0)
+    bounded = 0
     for seed in range(60):
         problem = random_problem(seed)
         best = problem and best_schedule(*problem, end_loads=True)
         if problem is None or best is None:
             continue
+        bounded += 1
         model = build_model(*problem)
         answer = HIGHS.solve_linear(model.program, UNLIMITED)
         assert answer.duals is not None
@@ -108,6 +113,7 @@ def test_any_multipliers_give_a_bound() -> None:
             wrong = answer.duals + spread * rng.normal(size=answer.duals.size)
             bound = joules_of(model, safe_bound(model.program, wrong))
             assert bound <= best[0] * (1 + 1e-9) + 1e-9
+    assert bounded > 30
 
 
 def test_wider_windows_never_lower_the_bound() -> None:

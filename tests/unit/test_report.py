@@ -116,6 +116,7 @@ def test_spans_say_where_each_tensor_is(seed: int) -> None:
 
 
 def test_spans_never_overlap_and_end_with_the_step() -> None:
+    followed = 0
     for seed in range(200):
         plan = random_plan(seed)
         walked = walk(plan, check(plan))
@@ -128,6 +129,8 @@ def test_spans_never_overlap_and_end_with_the_step() -> None:
                 assert places == sorted(places)
                 assert all(span.start < span.end for span in spans)
                 assert not places or places[-1] <= end
+                followed += len(spans) > 1
+    assert followed > 1000
 
 
 def test_the_small_plan_is_told_as_it_is() -> None:
