@@ -255,8 +255,8 @@ def high():
         if line.startswith('VmHWM'): return int(line.split()[1]) * 1024
 model = nn.Sequential(*(nn.Linear(1000, 1000, bias=False) for _ in range(4)), nn.Linear(1000, 2))
 example = (torch.randn(1, 1000), torch.tensor([0]))
-trainer = poet.Trainer(model, nn.functional.cross_entropy, poet.Adam(), example, params='paged',
-                       store=sys.argv[1] + '/pages', ram='24 MB', time_limit=1, quiet=True)
+trainer = poet.Trainer(model, nn.functional.cross_entropy, poet.Adam(), example=example,
+                       params='paged', store=sys.argv[1] + '/pages', ram='24 MB', time_limit=1)
 trainer.step(*example)
 trainer.save(sys.argv[1] + '/run')
 for call in (trainer.save, trainer.load):

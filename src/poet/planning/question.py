@@ -21,7 +21,7 @@ from poet.tracer.by_name import layout_named
 from poet.tracer.layout import Layout
 from poet.values.device import Costs, Device
 from poet.values.files import decode_json, format_of, read_bytes
-from poet.values.graph import MAX_BYTES, Graph, Role
+from poet.values.graph import MAX_BYTES, Graph, Role, printable
 from poet.values.instances import Instance, decode_instance
 from poet.values.optimizers import parse_optimizer
 from poet.values.profile import Profile
@@ -258,12 +258,16 @@ def _costs(problem: Problem, asked: Terms, graph: Graph) -> tuple[Costs, bool]:
                 "lists them), or costs="
             )
         return problem.by_rates(graph, asked.board), False
+    if given.graph != graph.fingerprint:
+        raise PoetError(
+            f"the costs are of another graph than {printable(graph.name)}'s ({given.graph}, not "
+            f"{graph.fingerprint}): of another model, batch shape, optimizer or granularity. "
+            "poet profile measures this one"
+        )
     try:
         given.check_belongs(graph)
     except ValueError as error:
-        raise PoetError(
-            f"{error}. Costs hold for one model, batch shape, optimizer and granularity"
-        ) from None
+        raise PoetError(str(error)) from None
     return given, asked.measured
 
 
