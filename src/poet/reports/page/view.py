@@ -69,8 +69,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 def look_at(plan: Plan, compared: tuple[Row, ...] = ()) -> View:
     """Replay a plan and gather what a page shows of it."""
-    report = check(plan)
-    walked = walk(plan, report)
+    report, walked = walk(plan)
     return View(
         plan=plan,
         report=report,
