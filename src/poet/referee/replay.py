@@ -59,9 +59,7 @@ class _Replay:
         self.nbytes = [tensor.nbytes for tensor in self.graph.tensors]
         # A tensor and the one it becomes share a slot of the store; one of them is there at a time,
         # or neither (None, after it was consumed). A slot once used stays used.
-        self.slot = [
-            i if t.becomes is None else t.becomes for i, t in enumerate(self.graph.tensors)
-        ]
+        self.slot = self.graph.slot
         self.in_ram = {i for i, place in self.budget.start.items() if place != "store"}
         self.slot_holds: dict[int, int | None] = {
             i: i for i, place in self.budget.start.items() if place != "ram"
