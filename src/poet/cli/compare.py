@@ -15,7 +15,7 @@ from poet.planning.plan import Question, cores, question
 from poet.planning.problems import read_costs, read_problem
 from poet.planning.solve import PLANNER
 from poet.values.files import check_writable
-from poet.values.quantities import amount_text, bytes_text
+from poet.values.quantities import amount_text, bytes_text, short_bytes_text
 from poet.values.schedule import Effort, Params
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _print_frontier(found: Frontier) -> None:
 
 
 def _short(nbytes: int | None) -> str:
-    return "" if nbytes is None else bytes_text(nbytes).rpartition("(")[2].rstrip(")")
+    return "" if nbytes is None else short_bytes_text(nbytes)
 
 
 def _first_sentence(reason: str) -> str:

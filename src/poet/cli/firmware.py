@@ -14,7 +14,7 @@ from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What `poet emulate --json` prints."""
 
     target: str
@@ -102,7 +102,7 @@ def emulate(
         )  # fmt: skip
     comparison = compare_card(folder)
     last = run.steps[-1]
-    outcome = Outcome(
+    outcome = EmulationSummary(
         target=made.target, steps=len(run.steps), losses=tuple(s.loss for s in run.steps),
         instructions=last.instructions, page_ins=last.page_ins, page_in_bytes=last.page_in_bytes,
         page_outs=last.page_outs, page_out_bytes=last.page_out_bytes,
@@ -126,7 +126,7 @@ def emulate(
         raise typer.Exit(CHECK_FAILED)
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: EmulationSummary) -> None:
     from rich.console import Console
 
     from poet.reports.tables import print_table

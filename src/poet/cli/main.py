@@ -34,7 +34,7 @@ from poet.values.files import check_writable, read_json, write_json
 from poet.values.graph import Graph, printable
 from poet.values.instances import Instance
 from poet.values.plan import Plan, summary
-from poet.values.quantities import amount_text, bytes_text
+from poet.values.quantities import amount_text, short_bytes_text
 from poet.values.schedule import OPTIMAL_GAP, Params, Progress, Status
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def devices(
         [
             [
                 board.name,
-                bytes_text(board.ram_bytes).rpartition("(")[2].rstrip(")"),
+                short_bytes_text(board.ram_bytes),
                 f"{board.flops_per_second:.2e}",
                 f"{board.page_in_bytes_per_second / 1e6:,.1f}",
                 f"{board.page_out_bytes_per_second / 1e6:,.1f}",
