@@ -31,8 +31,8 @@ class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     stack_bytes: int
     ram_bytes: int | None
     ram_limit_bytes: int | None
-    seconds: float | None
-    joules: float | None
+    seconds: float
+    joules: float
     as_planned: bool
     difference: float | None
     error_ratio: float | None
@@ -151,10 +151,10 @@ def _show(outcome: EmulationSummary) -> None:
             f"{bytes_text(outcome.ram_bytes)} of {bytes_text(outcome.ram_limit_bytes)}, "
             f"{outcome.stack_bytes:,} bytes of stack used",
         ])  # fmt: skip
-    if outcome.seconds is not None:
-        rows.append(["time a step, predicted", amount_text(outcome.seconds, "s")])
-    if outcome.joules is not None:
-        rows.append(["energy a step, predicted", amount_text(outcome.joules, "J")])
+    rows += [
+        ["time a step, predicted", amount_text(outcome.seconds, "s")],
+        ["energy a step, predicted", amount_text(outcome.joules, "J")],
+    ]
     rows.append(["transfers and peak", "as planned" if outcome.as_planned else "NOT as planned"])
     if outcome.difference is not None and outcome.error_ratio is not None:
         rows.append(["weights against PyTorch", f"{outcome.difference:.1e} of their change apart"])
