@@ -3,7 +3,7 @@
 import pytest
 
 from poet import Plan, check
-from poet.reports.page.residency import fold_bytes
+from poet.reports.page.rows import fold_bytes
 from poet.values.quantities import amount_text
 from tests.browser.conftest import Open, Opened
 from tests.browser.plans import HOSTILE, chain, impossible, small

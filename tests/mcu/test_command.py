@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import msgspec
+
 import poet
 from poet.firmware.card.contents import read_safetensors, write_safetensors
-from poet.values.plan import Plan
+from poet.values.plan import Plan, draft
 from tests.conftest import Poet
 
 from .conftest import Planner
@@ -67,6 +69,25 @@ def test_transfers_that_were_not_planned_are_a_failed_check(
     done = poet_command("emulate", out)
     assert done.code == 5
     assert "were planned" in done.err
+
+
+def test_the_predicted_step_waits_for_its_transfers_whatever_the_plan_hoped(
+    poet_command: Poet, tmp_path: Path
+) -> None:
+    plan, out = tmp_path / "plan.json", tmp_path / "fw"
+    asked = ("plan", MLP, "--device", "stm32f746", "--ram", "13KB", "--params", "paged")
+    done = poet_command(*asked, "--transfers", "overlap", "--work-limit", "1", "-o", plan)
+    assert done.code == 0, done.err
+    beside = poet.read_json(plan, Plan)
+    assert beside.seconds is not None
+    assert poet_command("emit", plan, "-o", out).code == 0
+    placed = poet.read_json(out / "plan.json", Plan)
+    assert placed.budget.transfers == "overlap"
+    budget = msgspec.structs.replace(placed.budget, transfers="serial")
+    serial = poet.check(draft(placed.graph, placed.costs, budget, placed.schedule))
+    made = json.loads((out / "firmware.json").read_text())
+    assert (made["seconds"], made["joules"]) == (serial.seconds, serial.joules)
+    assert made["seconds"] > beside.seconds
 
 
 def test_wrong_usage(planned: Planner, poet_command: Poet, tmp_path: Path) -> None:

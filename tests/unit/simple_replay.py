@@ -40,7 +40,12 @@ class Stop(Exception):
     pass
 
 
-def simple_replay(plan: Plan) -> Result:
+Places = dict[int, str]
+
+
+def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
+    """Replay a plan. `told` is given where each tensor is before each instruction and at the end:
+    `ram`, `store` or `both`."""
     graph, costs, budget, result = plan.graph, plan.costs, plan.budget, Result()
     size = [tensor.nbytes for tensor in graph.tensors]
     serial = budget.transfers == "serial"
@@ -61,6 +66,12 @@ def simple_replay(plan: Plan) -> Result:
 
     def stored(i: int) -> bool:
         return store.get(slot(i)) == i
+
+    def tell() -> None:
+        if told is not None:
+            there = {i for i in store.values() if i is not None}
+            told.append({i: "both" if i in there else "ram" for i in ram})
+            told[-1].update({i: "store" for i in there if i not in ram})
 
     def found(at: int | None, rule: str, op: int | None = None, tensor: int | None = None) -> None:
         if result.violation is None:
@@ -130,6 +141,7 @@ def simple_replay(plan: Plan) -> Result:
 
     try:
         for at, step in enumerate(plan.schedule):
+            tell()
             # In list time each instruction is an instant of its own; in real time, a time.
             here: Instant = (clock, 3 * at) if overlap else (float(at), 0)
             if isinstance(step, Compute):
@@ -249,6 +261,7 @@ def simple_replay(plan: Plan) -> Result:
                 gone.until = here
                 if overlap and t > clock:
                     gone.until = (t, -1) if t > began else (t, 3 * at)
+        tell()
         for k in range(len(graph.ops)):
             state_rule(k in ran, None, "never-run", k)
         for i in sorted(budget.end):

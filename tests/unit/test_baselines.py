@@ -17,6 +17,7 @@ from poet.baselines import METHODS, STARTS
 from poet.baselines.chain import articulations, boundaries, chain_of, checkpointed
 from poet.baselines.chen_greedy import cuts_at
 from poet.baselines.chen_sqrt import equal_cuts
+from poet.baselines.keep_all import kept_all
 from poet.baselines.pofo import pofo
 from poet.baselines.pofo_table import Table, measure
 from poet.baselines.revolve import reverse, steps_ahead
@@ -36,6 +37,16 @@ X0 = Budget(start={0: "ram"}, transfers="free")
 
 def replay(graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> Report:
     return poet.check(draft(graph, costs, budget, schedule))
+
+
+def test_keeping_all_is_measured_whatever_the_limits_are() -> None:
+    graph, costs = chain([10, 20, 30])
+    tight = Budget(start={0: "store"}, ram_bytes=1, store_bytes=0, deadline_seconds=0.0)
+    report = kept_all(graph, costs, tight)
+    assert report is not None
+    # x0 comes from the store, 10 J; at the first backward op all of x and one gradient are there
+    assert (report.joules, report.page_ins, report.peak_bytes) == (14.0, 1, 61)
+    assert kept_all(graph, costs, Budget(start={0: "store"}, paging=False)) is None
 
 
 def runs(schedule: Schedule) -> Counter[int]:

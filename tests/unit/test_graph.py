@@ -28,6 +28,15 @@ def test_producers_readers_and_givens() -> None:
     assert g.given == (0,)
 
 
+def test_consumers_heirs_and_slots() -> None:
+    in_place = (InPlace(output=3, input=1),)
+    tensors = [tensor(), tensor(), tensor(becomes=0), tensor(becomes=1)]
+    g = graph(tensors, op((0, 1), (2,)), op((1, 2), (3,), in_place=in_place))
+    assert g.consumer == (None, 1, None, None)
+    assert g.heir == {0: 2, 1: 3}
+    assert g.slot == (0, 1, 0, 1)
+
+
 WRONG = [
     (lambda: graph([tensor()]), "no ops"),
     (lambda: op((), ()), "no outputs"),

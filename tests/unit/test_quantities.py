@@ -3,7 +3,15 @@
 import pytest
 
 from poet import PoetError
-from poet.values.quantities import amount_text, bytes_text, parse_bytes, parse_deadline
+from poet.values.quantities import (
+    amount_text,
+    bytes_text,
+    goal_text,
+    parse_bytes,
+    parse_deadline,
+    share_text,
+    short_bytes_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +83,12 @@ def test_amounts_for_people() -> None:
     assert bytes_text(500) == "500 B"
     assert bytes_text(262_144) == "262,144 B (256.0 KiB)"
     assert bytes_text(3 * 2**50) == "3,377,699,720,527,872 B (3072.0 TiB)"
+    assert [short_bytes_text(n) for n in (0, 1023, 1024, 1536 * 1024)] == [
+        "0 B",
+        "1,023 B",
+        "1.0 KiB",
+        "1.5 MiB",
+    ]
     assert [amount_text(x, "J") for x in (0, 545.7e-3, 9.9e-10, 12.0, 8674.1, 331_500.0)] == [
         "0 J",
         "545.7 mJ",
@@ -83,3 +97,6 @@ def test_amounts_for_people() -> None:
         "8,674 J",
         "331,500 J",
     ]
+    assert goal_text("bytes", 2048.0) == "2,048 B (2.0 KiB)"
+    assert (goal_text("joules", 0.5), goal_text("seconds", 2)) == ("500.0 mJ", "2.000 s")
+    assert (share_text(0.125), share_text(0.00123, 2)) == ("12.5 %", "0.12 %")

@@ -24,6 +24,7 @@ from poet import (
     Tensor,
     Transfer,
 )
+from poet.referee.observer import Computed, Freed, Observer, Paged
 from poet.referee.replay import check
 from poet.referee.verdict import Rule
 from poet.values.plan import draft
@@ -86,7 +87,8 @@ def chain(
         compute_speed_in_overlap=limits.pop("compute_speed_in_overlap", 1.0),
         transfer_speed_in_overlap=limits.pop("transfer_speed_in_overlap", 1.0),
     )
-    return check(draft(graph, costs, Budget(transfers=transfers, **limits), schedule))
+    listener = limits.pop("observer", None)
+    return check(draft(graph, costs, Budget(transfers=transfers, **limits), schedule), listener)
 
 
 THERE_AND_BACK: Schedule = (
@@ -130,6 +132,37 @@ def test_overlap_hides_a_page_out_and_counts_its_bytes_until_it_ends() -> None:
     assert [(m.seconds, m.ram_bytes) for m in report.timeline][-1] == (30.0, 20)
     serial = chain((100, 10, 10), "serial", schedule)
     assert serial.peak_bytes == 110
+
+
+class Notes(Observer):
+    """What is heard: the instruction, what it is about, its seconds, and where that is then."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+
+    def on_compute(self, at: int, run: Computed) -> None:
+        self.heard.append((at, run.brought, run.begin[0], run.end[0], run.places))
+
+    def on_page_out(self, at: int, page: Paged) -> None:
+        self.heard.append((at, page.tensor, page.begin[0], page.end[0], page.places))
+
+    def on_free(self, at: int, free: Freed) -> None:
+        self.heard.append((at, free.tensor, free.end[0], free.place))
+
+
+def test_an_observer_hears_what_happens_and_when_and_nothing_that_cannot_be() -> None:
+    schedule: Schedule = (Compute(0), Compute(1), PageOut(0), Free(0), Compute(2), Free(0))
+    notes = Notes()
+    report = chain((100, 10, 10), "overlap", schedule, observer=notes)
+    assert report.violation is not None
+    assert (report.violation.instruction, report.violation.rule) == (5, "not-in-ram")
+    assert notes.heard == [
+        (0, (0,), 0.0, 10.0, {0: "ram"}),
+        (1, (1,), 10.0, 20.0, {1: "ram"}),
+        (2, 0, 20.0, 24.0, {0: "both"}),
+        (3, 0, 24.0, "store"),
+        (4, (2,), 20.0, 30.0, {2: "ram"}),
+    ]
 
 
 def test_overlap_compute_and_transfers_slow_each_other_down() -> None:

@@ -130,11 +130,10 @@ class _Policy:
         count = len(self.graph.ops)
         change = [0] * (count + 1)
         seated = {pair.output for op in self.graph.ops for pair in op.in_place}
-        consumed = {i for op in self.graph.ops for i in op.consumed}
         for i, nbytes in enumerate(self.nbytes):
             if i not in seated:  # else it takes over the bytes of what it consumes
                 change[max(0, self.first[i])] += nbytes
-            if i not in consumed:
+            if self.graph.consumer[i] is None:
                 change[min(count, self.last[i] + 1)] -= nbytes
         levels = list(accumulate(change[:count]))
         return [level + run.workspace_bytes for level, run in zip(levels, self.plain, strict=True)]
@@ -143,13 +142,10 @@ class _Policy:
         found = []
         for i, readers in enumerate(self.graph.readers):
             uses = [self.first[i], *readers]
-            if self.last[i] == len(self.graph.ops) and not self._consumed(i):
+            if self.last[i] == len(self.graph.ops) and self.graph.consumer[i] is None:
                 uses.append(len(self.graph.ops))
             found += [Gap(i, a, b) for a, b in pairwise(uses) if b > a + 1 and self.nbytes[i]]
         return found
-
-    def _consumed(self, i: int) -> bool:
-        return any(i in self.graph.ops[k].consumed for k in self.graph.readers[i][-1:])
 
     def evict_until(self, target: int) -> bool:
         """Choose until the estimated peak is at most `target`; false if nothing is left to do."""

@@ -115,7 +115,6 @@ def spread(most: int, count: int = 40) -> list[int]:
 
 def why_it_must_page(graph: Graph, budget: Budget) -> str:
     """Why a method that does not page has no schedule for this budget; empty if it may have one."""
-    consumed = {i for op in graph.ops for i in op.consumed}
     far = [
         i
         for i, place in budget.start.items()
@@ -123,7 +122,7 @@ def why_it_must_page(graph: Graph, budget: Budget) -> str:
     ]
     if far:
         return f"{_tensors(graph, far)} in the store at the start, and nothing is paged here"
-    there = {i for i, place in budget.start.items() if place != "ram"} - consumed
+    there = {i for i, p in budget.start.items() if p != "ram" and graph.consumer[i] is None}
     far = [i for i, place in budget.end.items() if place in ("store", "both") and i not in there]
     if far:
         return f"{_tensors(graph, far)} to be in the store at the end, and nothing is paged here"

@@ -2,6 +2,8 @@
 
 Nothing is recomputed, and nothing is paged but what starts or must end in the store. RAM is not
 looked at: whether the step fits is for the referee to say.
+
+What others are measured against is `kept_all`: the same step so, whatever its limits.
 """
 
 import msgspec
@@ -21,10 +23,11 @@ def keep_all(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solu
 
 
 def kept_all(graph: Graph, costs: Costs, budget: Budget) -> Report | None:
-    """What the step comes to with everything kept in RAM and no limits; None where it cannot be."""
-    roomy = msgspec.structs.replace(budget, ram_bytes=None, store_bytes=None, deadline_seconds=None)
-    solution = keep_all(graph, costs, roomy, Effort())
-    if not solution.schedule:
-        return None
-    report = check(draft(graph, costs, roomy, solution.schedule))
+    """The step with everything kept and all limits lifted, as the referee replays it; None where
+    even that is not allowed."""
+    unlimited = msgspec.structs.replace(
+        budget, ram_bytes=None, store_bytes=None, deadline_seconds=None
+    )
+    schedule = keep_all(graph, costs, unlimited, Effort()).schedule
+    report = check(draft(graph, costs, unlimited, schedule))
     return report if report.valid else None

@@ -40,10 +40,7 @@ class Reach:
 
 def reach(graph: Graph, budget: Budget) -> Reach:
     count = len(graph.ops)
-    consumer = [count] * len(graph.tensors)
-    for k, op in enumerate(graph.ops):
-        for i in op.consumed:
-            consumer[i] = k
+    consumer = [count if k is None else k for k in graph.consumer]
     need = [count if i in budget.end else -1 for i in range(len(graph.tensors))]
     lasting = set()
     for k in reversed(range(count)):

@@ -95,7 +95,6 @@ class _Walk:
         self.store_used = sum(self.nbytes[i] for i in self.stored)
         self.slots = set(self.stored)
         self.uses = [list(reversed(readers)) for readers in graph.readers]  # next use last
-        self.consumed: set[int] = set()
         # The farthest next use on top; an entry is stale when the tensor has left or was used.
         self.farthest: list[tuple[int, int, int]] = []
         for i in self.in_ram:
@@ -106,7 +105,7 @@ class _Walk:
         """The op that reads `i` next; after the last op if it is wanted at the end; or never."""
         if self.uses[i]:
             return self.uses[i][-1]
-        if i in self.budget.end and i not in self.consumed:
+        if i in self.budget.end and self.graph.consumer[i] is None:
             return len(self.graph.ops)
         return NEVER
 
@@ -132,7 +131,6 @@ class _Walk:
         for i in op.inputs:
             self.uses[i].pop()
         for i in op.consumed:
-            self.consumed.add(i)
             self.stored.discard(i)
             if i in self.in_ram:
                 self.in_ram.remove(i)
@@ -198,8 +196,7 @@ class _Walk:
         self.put_in_store(i)
 
     def put_in_store(self, i: int) -> None:
-        old = self.graph.tensors[i].becomes
-        slot = i if old is None else old
+        slot = self.graph.slot[i]
         self.stored.add(i)
         if slot != i:
             self.stored.discard(slot)

@@ -16,7 +16,7 @@ from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What `poet emulate --json` prints."""
 
     target: str
@@ -33,8 +33,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     stack_bytes: int
     ram_bytes: int | None
     ram_limit_bytes: int | None
-    seconds: float | None
-    joules: float | None
+    seconds: float
+    joules: float
     as_planned: bool
     difference: float | None
     error_ratio: float | None
@@ -104,7 +104,7 @@ def emulate(
         )  # fmt: skip
     comparison = compare_card(folder)
     last = run.steps[-1]
-    outcome = Outcome(
+    outcome = EmulationSummary(
         target=made.target, steps=len(run.steps), losses=tuple(s.loss for s in run.steps),
         instructions=last.instructions, page_ins=last.page_ins, page_in_bytes=last.page_in_bytes,
         page_outs=last.page_outs, page_out_bytes=last.page_out_bytes,
@@ -128,7 +128,7 @@ def emulate(
         raise typer.Exit(CHECK_FAILED)
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: EmulationSummary) -> None:
     from rich.console import Console
 
     from poet.reports.tables import print_table
@@ -153,10 +153,10 @@ def _show(outcome: Outcome) -> None:
             f"{bytes_text(outcome.ram_bytes)} of {bytes_text(outcome.ram_limit_bytes)}, "
             f"{outcome.stack_bytes:,} bytes of stack used",
         ])  # fmt: skip
-    if outcome.seconds is not None:
-        rows.append(["time a step, predicted", amount_text(outcome.seconds, "s")])
-    if outcome.joules is not None:
-        rows.append(["energy a step, predicted", amount_text(outcome.joules, "J")])
+    rows += [
+        ["time a step, predicted", amount_text(outcome.seconds, "s")],
+        ["energy a step, predicted", amount_text(outcome.joules, "J")],
+    ]
     rows.append(["transfers and peak", "as planned" if outcome.as_planned else "NOT as planned"])
     if outcome.difference is not None and outcome.error_ratio is not None:
         rows.append(["weights against PyTorch", f"{outcome.difference:.1e} of their change apart"])

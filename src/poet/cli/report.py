@@ -63,9 +63,9 @@ def report(
 def read_rows(path: Path) -> "tuple[Row, ...]":
     """A comparison: `{"rows": [...]}` as it is printed, or the list alone."""
     from poet.planning.compare import Row
-    from poet.reports.page.view import Rows
+    from poet.reports.page.view import ComparisonRows
 
     data = read_bytes(path)
     if data.lstrip()[:1] == b"[":
         return tuple(decode_json(data, list[Row], path))
-    return decode_json(data, Rows, path).rows
+    return decode_json(data, ComparisonRows, path).rows

@@ -33,10 +33,10 @@ from poet.errors import PoetError
 from poet.planning.question import MIN
 from poet.profiling.power import find_counter
 from poet.reports.summaries import (
-    COMPARED,
-    Outcome,
-    compared_rows,
-    outcome_rows,
+    PREDICTION_COLUMNS,
+    TrainingSummary,
+    prediction_rows,
+    training_rows,
 )
 from poet.values.files import check_writable
 from poet.values.optimizers import Optimizer, parse_optimizer
@@ -145,7 +145,7 @@ def train(
             if save is not None:
                 trainer.save_weights(save)
         few = max(1, min(5, len(run.losses) // 4))
-        outcome = Outcome(
+        summary = TrainingSummary(
             model=model,
             data=data,
             steps=trainer.steps,
@@ -168,27 +168,27 @@ def train(
             checkpoint=None if checkpoint is None else str(checkpoint),
             weights=None if save is None else str(save),
         )
-    _print(outcome, json)
-    if not run.losses and not outcome.interrupted:
-        say(f"{checkpoint} is at step {outcome.steps:,} already, and --steps {steps:,} is in all")
-    if outcome.interrupted:
+    _print(summary, json)
+    if not run.losses and not summary.interrupted:
+        say(f"{checkpoint} is at step {summary.steps:,} already, and --steps {steps:,} is in all")
+    if summary.interrupted:
         how = (
             f"go on with: {_again(save)}" if checkpoint else "give --checkpoint DIR to go on later"
         )
-        say(f"interrupted after step {outcome.steps:,} of {steps:,}; {how}")
+        say(f"interrupted after step {summary.steps:,} of {steps:,}; {how}")
         raise typer.Exit(DONE if checkpoint or save else INTERRUPTED)
 
 
-def _print(outcome: Outcome, json: bool) -> None:
+def _print(summary: TrainingSummary, json: bool) -> None:
     if json:
-        print_json(outcome)
+        print_json(summary)
         return
-    show_table(PAIRS, outcome_rows(outcome))
-    if rows := compared_rows(outcome):
+    show_table(PAIRS, training_rows(summary))
+    if rows := prediction_rows(summary):
         print()
-        show_table(COMPARED, rows)
+        show_table(PREDICTION_COLUMNS, rows)
         print()
-        sources = [("predicted", f"by {outcome.costs}"), ("real energy", outcome.energy)]
+        sources = [("predicted", f"by {summary.costs}"), ("real energy", summary.energy)]
         show_table(PAIRS, sources)
 
 

@@ -168,7 +168,6 @@ def _write_reference(
     from poet.runtime.step.reference import reference_step
 
     special = scalars(graph)
-    heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
     kept: dict[str, np.ndarray[Any, Any]] = {
         f"start/{graph.tensors[i].name}": array for i, array in values.items()
     }
@@ -188,7 +187,7 @@ def _write_reference(
                 return torch.from_numpy(dropout_mask(shape, p, seed, step + 1, op))
 
             done = reference_step(graph, {**state, **batch}, dtype, mask)
-            state = {i: done[heir.get(i, i)] for i in state}
+            state = {i: done[graph.heir.get(i, i)] for i in state}
             if loss is not None:
                 losses.append(float(done[loss]))
         for i, tensor in state.items():

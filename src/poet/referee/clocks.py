@@ -2,13 +2,22 @@
 
 `ListClock` serves `serial` and `free` transfers: each instruction ends before the next begins.
 `TimelineClock` serves `overlap`: transfers run beside compute, and RAM is a matter of time. Both
-are told what each instruction does by the referee, which knows the rules; a clock knows none.
+are told what each instruction does by the referee, which knows the rules; a clock knows none. It
+answers with when that begins and ends.
 """
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 from poet.values.device import Run
+
+Instant = tuple[float, int]
+"""A second of the step, and the place in line among all that happens at that second."""
+Interval = tuple[Instant, Instant]
+START: Instant = (0.0, -2)
+_FIRST = -1
+"""The place of what a finished compute or transfer gives back: before anything else begins."""
 
 
 class Moment(NamedTuple):
@@ -47,7 +56,8 @@ class ListClock:
         brings: int,
         transient: int,
         leaves: int,
-    ) -> None:
+    ) -> Interval:
+        begin = (self.makespan, 2 * at)
         self._mark(at, self.resident + brings + transient)
         peak = self.level
         self.resident += brings - leaves
@@ -57,19 +67,25 @@ class ListClock:
         if self.resident != peak:
             self._mark(at, self.resident)
         self.level = peak
+        return begin, (self.makespan, 2 * at + 1)
 
-    def page_out(self, at: int, i: int, slot: int, seconds: float) -> None:
-        self._mark(at, self.resident)
-        self.makespan += seconds if self.transfers_count else 0.0
+    def page_out(self, at: int, i: int, slot: int, seconds: float) -> Interval:
+        return self._transfer(at, seconds)
 
-    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> None:
+    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> Interval:
         self.resident += nbytes
+        return self._transfer(at, seconds)
+
+    def _transfer(self, at: int, seconds: float) -> Interval:
+        begin = (self.makespan, 2 * at)
         self._mark(at, self.resident)
         self.makespan += seconds if self.transfers_count else 0.0
+        return begin, (self.makespan, 2 * at + 1)
 
-    def free(self, at: int, i: int, nbytes: int) -> None:
+    def free(self, at: int, i: int, nbytes: int) -> Instant:
         self.resident -= nbytes
         self._mark(at, self.resident)
+        return self.makespan, 2 * at
 
     def finish(self) -> Moment:
         """The moment of the peak: the earliest of the highest."""
@@ -108,8 +124,7 @@ class TimelineClock:
         self.resident = resident
         self.level = 0  # RAM is judged at the end, not instruction by instruction
         self.makespan = 0.0
-        # (seconds, order at that second, change of bytes, instruction)
-        self.changes: list[tuple[float, int, int, int | None]] = []
+        self.changes: list[tuple[Instant, int, int]] = []  # bytes, by the doing of an instruction
         self.moments: list[Moment] = []
 
     def compute(
@@ -123,7 +138,7 @@ class TimelineClock:
         brings: int,
         transient: int,
         leaves: int,
-    ) -> None:
+    ) -> Interval:
         waits = [self.issue_seconds]
         waits += [self.page_in_end.get(i, 0.0) for i in (*inputs, *consumed)]
         waits += [self.page_out_end.get(i, 0.0) for i in consumed]
@@ -141,10 +156,12 @@ class TimelineClock:
             self._hold_channel(way, end)
         for i in consumed:
             self._forget(i)
-        self._change(start, at, brings + transient)
-        self._change(end, at, -transient - leaves, first=end > start, after=True)
+        begins = (start, 2 * at)
+        ends = (end, _FIRST if end > start else 2 * at + 1)
+        self.changes += ((begins, brings + transient, at), (ends, -transient - leaves, at))
         self.issue_seconds = end
         self.makespan = max(self.makespan, end)
+        return begins, ends
 
     def _slowed(self, start: float, seconds: float) -> float:
         """How long compute takes from `start` on, beside the transfers that are under way then.
@@ -155,34 +172,34 @@ class TimelineClock:
         share = self.compute_speed
         return min(seconds / share, seconds + (1 - share) * busy) if busy else seconds
 
-    def page_out(self, at: int, i: int, slot: int, seconds: float) -> None:
-        start = max(
-            self.issue_seconds,
-            self.channel_free["out"],
-            self.slot_free.get(slot, 0.0),
-        )
-        self.page_out_end[i] = self._transfer("out", slot, start, seconds)
+    def page_out(self, at: int, i: int, slot: int, seconds: float) -> Interval:
+        start, end = self._transfer("out", slot, seconds)
+        self.page_out_end[i] = end
+        return (start, 2 * at), (end, 2 * at + 1)
 
-    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> None:
-        start = max(self.issue_seconds, self.channel_free["in"], self.slot_free.get(slot, 0.0))
-        self.page_in_start[i] = start
-        self.page_in_end[i] = self._transfer("in", slot, start, seconds)
-        self._change(start, at, nbytes)
+    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> Interval:
+        start, end = self._transfer("in", slot, seconds)
+        self.page_in_start[i], self.page_in_end[i] = start, end
+        begins = (start, 2 * at)
+        self.changes.append((begins, nbytes, at))
+        return begins, (end, 2 * at + 1)
 
-    def free(self, at: int, i: int, nbytes: int) -> None:
+    def free(self, at: int, i: int, nbytes: int) -> Instant:
         now = self.issue_seconds
         done = max(now, self.page_in_end.get(i, 0.0), self.page_out_end.get(i, 0.0))
         # A release that a transfer delays comes before whatever else happens at that second,
         # unless the transfer takes no time at all and would be released before it came.
         delayed = done > now and done > self.page_in_start.get(i, 0.0)
-        self._change(done, at, -nbytes, first=delayed)
+        ends = (done, _FIRST if delayed else 2 * at)
+        self.changes.append((ends, -nbytes, at))
         self._forget(i)
+        return ends
 
     def finish(self) -> Moment:
-        self.changes.sort(key=lambda change: change[:2])
+        self.changes.sort(key=itemgetter(0))
         level = self.resident
         self.moments = [Moment(0.0, level, None)]
-        for seconds, _, change, at in self.changes:
+        for (seconds, _), change, at in self.changes:
             level += change
             self.moments.append(Moment(seconds, level, at))
         return max(self.moments, key=lambda moment: moment.ram_bytes)
@@ -192,22 +209,17 @@ class TimelineClock:
             return None
         return next((moment for moment in self.moments if moment.ram_bytes > limit), None)
 
-    def _transfer(self, way: str, slot: int, start: float, seconds: float) -> float:
+    def _transfer(self, way: str, slot: int, seconds: float) -> tuple[float, float]:
+        start = max(self.issue_seconds, self.channel_free[way], self.slot_free.get(slot, 0.0))
         end = start + seconds / self.transfer_speed
         self._hold_channel(way, end)
         self.slot_free[slot] = end
         self.makespan = max(self.makespan, end)
-        return end
+        return start, end
 
     def _hold_channel(self, way: str, end: float) -> None:
         for each in (way,) if self.duplex else ("in", "out"):
             self.channel_free[each] = end
-
-    def _change(
-        self, seconds: float, at: int, change: int, first: bool = False, after: bool = False
-    ) -> None:
-        order = -1 if first else 2 * (at) + after
-        self.changes.append((seconds, order, change, at))
 
     def _forget(self, i: int) -> None:
         for times in (self.page_in_start, self.page_in_end, self.page_out_end):

@@ -10,14 +10,17 @@ on, so that the true peak is known. The report names the first violation in the 
 `overlap` RAM is a matter of time, so it is judged when the list is done, after all other rules, and
 the earliest moment counts. The deadline is judged last.
 
-Totals in the report cover the instructions that ran.
+Totals in the report cover the instructions that ran. Whoever wants to know more than totals listens
+(`observer`): this is the one place that knows what an instruction does.
 """
 
+from collections.abc import Iterable
 from math import isclose
 
 import msgspec
 
 from poet.referee.clocks import ListClock, TimelineClock
+from poet.referee.observer import Computed, Freed, Observer, Paged, Place, Places
 from poet.referee.verdict import TOLERANCE, Report, Rule, Violation, mismatches
 from poet.values.device import Run
 from poet.values.plan import Plan
@@ -25,9 +28,12 @@ from poet.values.quantities import amount_text
 from poet.values.schedule import Compute, Free, Instruction, PageIn, PageOut
 
 
-def check(plan: Plan) -> Report:
-    """Replay a plan: is its schedule valid, what does it cost, and are its claims true?"""
-    report = _Replay(plan).report()
+def check(plan: Plan, observer: Observer | None = None) -> Report:
+    """Replay a plan: is its schedule valid, what does it cost, and are its claims true?
+
+    An observer is told of each instruction as it happens.
+    """
+    report = _Replay(plan, observer).report()
     return msgspec.structs.replace(report, mismatches=tuple(mismatches(plan, report)))
 
 
@@ -35,17 +41,25 @@ class _StateBroken(Exception):
     """Ends a replay; the violation is recorded already."""
 
 
+_PLACES: dict[tuple[bool, bool], Place | None] = {
+    (True, True): "both",
+    (True, False): "ram",
+    (False, True): "store",
+    (False, False): None,
+}
+"""By whether a tensor is in RAM and whether it is in the store."""
+
+
 class _Replay:
     """The state of the step, moved on by one instruction at a time."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, observer: Observer | None) -> None:
+        self.observer = observer
         self.plan, self.graph, self.costs, self.budget = plan, plan.graph, plan.costs, plan.budget
         self.nbytes = [tensor.nbytes for tensor in self.graph.tensors]
         # A tensor and the one it becomes share a slot of the store; one of them is there at a time,
         # or neither (None, after it was consumed). A slot once used stays used.
-        self.slot = [
-            i if t.becomes is None else t.becomes for i, t in enumerate(self.graph.tensors)
-        ]
+        self.slot = self.graph.slot
         self.in_ram = {i for i, place in self.budget.start.items() if place != "store"}
         self.slot_holds: dict[int, int | None] = {
             i: i for i, place in self.budget.start.items() if place != "ram"
@@ -75,6 +89,8 @@ class _Replay:
     def report(self) -> Report:
         self.check_ram()
         self.check_store(None)
+        if self.observer is not None:
+            self.observer.on_start(self.places(self.budget.start))
         try:
             for at, instruction in enumerate(self.plan.schedule):
                 self.now = at
@@ -122,6 +138,12 @@ class _Replay:
 
     def is_stored(self, i: int) -> bool:
         return self.slot_holds.get(self.slot[i]) == i
+
+    def place(self, i: int) -> Place | None:
+        return _PLACES[i in self.in_ram, self.is_stored(i)]
+
+    def places(self, ids: Iterable[int]) -> Places:
+        return {i: self.place(i) for i in ids}
 
     # Violations
 
@@ -198,17 +220,15 @@ class _Replay:
             if not ran:
                 raise self.broken("never-run", f"{self.graph.op_text(k)} never runs", op=k)
         for i, wanted in sorted(self.budget.end.items()):
-            places = (i in self.in_ram, self.is_stored(i))
-            good = {"ram": places[0], "store": places[1], "both": all(places)}.get(
-                wanted, any(places)
-            )
+            place = self.place(i)
+            good = place is not None if wanted == "either" else place in (wanted, "both")
             if not good:
                 where = {
-                    (True, True): "in both",
-                    (True, False): "only in RAM",
-                    (False, True): "only in the store",
-                    (False, False): "in neither",
-                }[places]
+                    "both": "in both",
+                    "ram": "only in RAM",
+                    "store": "only in the store",
+                    None: "in neither",
+                }[place]
                 raise self.broken(
                     "wrong-end",
                     f"{self.graph.tensor_text(i)} must end in {wanted}; it is {where}",
@@ -229,63 +249,80 @@ class _Replay:
             for i in op.outputs
             if not (self.is_stored(i) if i in streamed_out else i in self.in_ram)
         ]
-        name = self.graph.op_text(k)
         if not missing:
-            raise self.broken("nothing-missing", f"{name} runs, but no output is missing", op=k)
+            text = f"{self.graph.op_text(k)} runs, but no output is missing"
+            raise self.broken("nothing-missing", text, op=k)
         for i in op.inputs:
             if i in streamed_in:
                 if not self.is_stored(i):
-                    text = f"{name} streams {self.graph.tensor_text(i)}, which is not in the store"
+                    what = f"{self.graph.op_text(k)} streams {self.graph.tensor_text(i)}"
+                    text = f"{what}, which is not in the store"
                     raise self.broken("not-stored", text, op=k, tensor=i)
             elif i not in self.in_ram:
-                text = f"{name}: its input {self.why_absent(i)}"
+                text = f"{self.graph.op_text(k)}: its input {self.why_absent(i)}"
                 raise self.broken("input-missing", text, op=k, tensor=i)
 
         # An output in place of an input that was read from RAM sits in that input's bytes.
-        seated = {p.output: p.input for p in op.in_place if p.input not in streamed_in}
+        consumed = op.consumed
+        seats = [p for p in op.in_place if p.input not in streamed_in]
+        seated = {p.output for p in seats}
         arrivals = [i for i in missing if i not in streamed_out]
-        brings = sum(self.nbytes[i] for i in arrivals if i not in seated)
-        second_copies = sum(
-            self.nbytes[i]
-            for i in op.outputs
-            if i not in missing and i not in seated and i not in streamed_out
-        )
-        taken_over = {seated[i] for i in arrivals if i in seated}
-        leaving = [i for i in op.consumed if i in self.in_ram and i not in taken_over]
-        self.clock.compute(
+        brought = [i for i in arrivals if i not in seated]
+        second_copies = [
+            i for i in op.outputs if i not in missing and i not in seated and i not in streamed_out
+        ]
+        taken_over = [p for p in seats if p.output in arrivals]
+        kept = {p.input for p in taken_over}
+        leaving = [i for i in consumed if i in self.in_ram and i not in kept]
+        begin, end = self.clock.compute(
             at,
             run,
             inputs=[i for i in op.inputs if i not in streamed_in],
-            consumed=op.consumed,
+            consumed=consumed,
             slots=[self.slot[s.tensor] for s in (*run.reads, *run.writes)],
-            brings=brings,
-            transient=run.workspace_bytes + second_copies,
+            brings=sum(self.nbytes[i] for i in brought),
+            transient=run.workspace_bytes + sum(self.nbytes[i] for i in second_copies),
             leaves=sum(self.nbytes[i] for i in leaving),
         )
         self.check_ram()
-        for i in op.consumed:
+        for i in consumed:
             self.in_ram.discard(i)
             if self.is_stored(i):
                 self.slot_holds[self.slot[i]] = None
             self.gone[i] = (at, k)
         self.in_ram.update(arrivals)
+        overwritten: set[int] = set()
         for stream in run.writes:
-            self.put_in_store(stream.tensor)
+            overwritten |= self.put_in_store(stream.tensor)
+        if self.observer is not None:
+            told = Computed(
+                op=k,
+                recomputed=self.has_run[k],
+                made=tuple(missing),
+                brought=tuple(brought),
+                second_copies=tuple(second_copies),
+                taken_over=tuple(taken_over),
+                leaving=tuple(leaving),
+                streamed_in=tuple(streamed_in),
+                workspace_bytes=run.workspace_bytes,
+                begin=begin,
+                end=end,
+                places=self.places({*missing, *consumed, *streamed_in, *overwritten}),
+            )
+            self.observer.on_compute(at, told)
         self.account(k, run)
 
     def check_may_run(self, k: int, run: Run) -> None:
-        name = self.graph.op_text(k)
         if self.has_run[k]:
             if not self.graph.ops[k].recomputable:
-                raise self.broken("not-recomputable", f"{name} must not run twice", op=k)
+                text = f"{self.graph.op_text(k)} must not run twice"
+                raise self.broken("not-recomputable", text, op=k)
             if not self.budget.recompute:
-                raise self.broken(
-                    "recompute-forbidden", f"{name} runs again; the budget forbids it", op=k
-                )
+                text = f"{self.graph.op_text(k)} runs again; the budget forbids it"
+                raise self.broken("recompute-forbidden", text, op=k)
         if not self.budget.paging and (run.reads or run.writes):
-            raise self.broken(
-                "paging-forbidden", f"{name} streams; the budget forbids paging", op=k
-            )
+            text = f"{self.graph.op_text(k)} streams; the budget forbids paging"
+            raise self.broken("paging-forbidden", text, op=k)
 
     def account(self, k: int, run: Run) -> None:
         self.recomputed += self.has_run[k]
@@ -297,34 +334,44 @@ class _Replay:
             self.transfer_seconds += stream.seconds
             self.streamed_bytes += stream.nbytes
 
-    def put_in_store(self, i: int) -> None:
+    def put_in_store(self, i: int) -> set[int]:
+        """Returns the tensors whose place this may change: what was in the slot is overwritten."""
         slot = self.slot[i]
+        old = self.slot_holds.get(slot)
         if slot not in self.slot_holds:
             self.store_bytes += self.nbytes[i]
-        self.slot_holds[slot] = i  # what was there is overwritten
+        self.slot_holds[slot] = i
         self.check_store(i)
+        return {i} if old is None else {i, old}
 
     def page_out(self, at: int, i: int) -> None:
         self.check_paging(i)
         if i not in self.in_ram:
             raise self.broken("not-in-ram", f"cannot page out: {self.why_absent(i)}", tensor=i)
         price = self.costs.tensors[i]
-        self.clock.page_out(at, i, self.slot[i], price.out_seconds)
+        begin, end = self.clock.page_out(at, i, self.slot[i], price.out_seconds)
         self.move(PageOut, i, price.out_seconds, price.out_joules)
-        self.put_in_store(i)
+        moved = self.put_in_store(i)
+        if self.observer is not None:
+            told = Paged(tensor=i, begin=begin, end=end, places=self.places(moved))
+            self.observer.on_page_out(at, told)
 
     def page_in(self, at: int, i: int) -> None:
         self.check_paging(i)
-        name = self.graph.tensor_text(i)
         if not self.is_stored(i):
-            raise self.broken("not-stored", f"cannot page in {name}: it is not stored", tensor=i)
+            text = f"cannot page in {self.graph.tensor_text(i)}: it is not stored"
+            raise self.broken("not-stored", text, tensor=i)
         if i in self.in_ram:
-            raise self.broken("already-in-ram", f"cannot page in {name}: it is in RAM", tensor=i)
+            text = f"cannot page in {self.graph.tensor_text(i)}: it is in RAM"
+            raise self.broken("already-in-ram", text, tensor=i)
         price = self.costs.tensors[i]
-        self.clock.page_in(at, i, self.slot[i], price.in_seconds, self.nbytes[i])
+        begin, end = self.clock.page_in(at, i, self.slot[i], price.in_seconds, self.nbytes[i])
         self.move(PageIn, i, price.in_seconds, price.in_joules)
         self.in_ram.add(i)
         self.check_ram()
+        if self.observer is not None:
+            told = Paged(tensor=i, begin=begin, end=end, places=self.places([i]))
+            self.observer.on_page_in(at, told)
 
     def move(
         self, kind: type[PageIn] | type[PageOut], i: int, seconds: float, joules: float
@@ -342,6 +389,8 @@ class _Replay:
     def free(self, at: int, i: int) -> None:
         if i not in self.in_ram:
             raise self.broken("not-in-ram", f"cannot free: {self.why_absent(i)}", tensor=i)
-        self.clock.free(at, i, self.nbytes[i])
+        end = self.clock.free(at, i, self.nbytes[i])
         self.in_ram.remove(i)
         self.gone[i] = (at, None)
+        if self.observer is not None:
+            self.observer.on_free(at, Freed(tensor=i, end=end, place=self.place(i)))

@@ -17,7 +17,7 @@ from poet.planning.frontier import Frontier
 from poet.planning.solve import PLANNER
 from poet.values.files import write_text
 
-KINDS = (".html", ".csv", ".json", ".png", ".svg")
+SUFFIXES = (".html", ".csv", ".json", ".png", ".svg")
 STYLES: dict[str, tuple[str, str, str]] = {
     # name: colour (Okabe and Ito's, which colour-blind people can tell apart), dash, marker
     "poet": ("#d55e00", "solid", "o"),
@@ -52,8 +52,8 @@ _MPL_DASHES = {"solid": "-", "dot": ":", "dash": "--"}
 
 def check_kind(path: Path) -> None:
     """Refuse, before any work is done, a kind of file that cannot be written."""
-    if path.suffix not in KINDS:
-        raise PoetError(f"cannot write {path}: it must end in one of {', '.join(KINDS)}")
+    if path.suffix not in SUFFIXES:
+        raise PoetError(f"cannot write {path}: it must end in one of {', '.join(SUFFIXES)}")
     if path.suffix == ".html":
         _plotly()
     elif path.suffix in (".png", ".svg"):

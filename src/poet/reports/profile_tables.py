@@ -96,7 +96,7 @@ def op_rows(profile: Profile, graph: Graph, count: int) -> list[list[str]]:
             f"{profile.ops[k].seconds / step:.1%}",
             f"{profile.ops[k].spread:.0%}",
             str(profile.ops[k].outliers or ""),
-            bytes_text(profile.workspaces_bytes[k]).partition(" (")[0],
+            f"{profile.workspaces_bytes[k]:,} B",
         ]
         for k in slowest[:count]
     ]

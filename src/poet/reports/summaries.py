@@ -1,17 +1,18 @@
-"""Outcomes: what a run of training came to, and what had been predicted of it."""
+"""Summaries: what a run of training came to, and what had been predicted of it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from poet.values.quantities import amount_text, bytes_text
+from poet.values.quantities import bytes_text, goal_text, limit_text
+from poet.values.schedule import Goal
 
 if TYPE_CHECKING:
     from poet.reports.tables import Align
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a run of training came to. Losses and times are of the steps made this time.
 
     Seconds, joules and `step_paged_bytes` are those of a step, by the median.
@@ -45,24 +46,24 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     weights: str | None = None
 
 
-def outcome_rows(outcome: Outcome) -> list[tuple[str, str]]:
-    """The outcome for people: labels and texts, in reading order."""
-    before = "" if outcome.resumed_from is None else f", {outcome.resumed_from} of them before"
+def training_rows(summary: TrainingSummary) -> list[tuple[str, str]]:
+    """The summary for people: labels and texts, in reading order."""
+    before = "" if summary.resumed_from is None else f", {summary.resumed_from} of them before"
     loss = "no step was made"
-    if outcome.first_loss is not None and outcome.last_loss is not None:
-        loss = f"{outcome.first_loss:.4f} at first, {outcome.last_loss:.4f} at last"
+    if summary.first_loss is not None and summary.last_loss is not None:
+        loss = f"{summary.first_loss:.4f} at first, {summary.last_loss:.4f} at last"
     rows = [
-        ("trained", f"{outcome.model}, {outcome.steps} steps{before}"),
-        ("data", outcome.data),
+        ("trained", f"{summary.model}, {summary.steps} steps{before}"),
+        ("data", summary.data),
         ("loss", loss),
-        ("RAM budget", "no limit" if outcome.ram_bytes is None else bytes_text(outcome.ram_bytes)),
-        ("paged", f"{bytes_text(outcome.paged_bytes)} in all"),
+        ("RAM budget", limit_text(summary.ram_bytes)),
+        ("paged", f"{bytes_text(summary.paged_bytes)} in all"),
     ]
-    written = (("checkpoint", outcome.checkpoint), ("weights", outcome.weights))
+    written = (("checkpoint", summary.checkpoint), ("weights", summary.weights))
     return [*rows, *((label, path) for label, path in written if path is not None)]
 
 
-COMPARED: "tuple[tuple[str, Align], ...]" = (
+PREDICTION_COLUMNS: "tuple[tuple[str, Align], ...]" = (
     ("a step", "left"),
     ("predicted", "right"),
     ("real", "right"),
@@ -70,32 +71,20 @@ COMPARED: "tuple[tuple[str, Align], ...]" = (
 )
 
 
-def compared_rows(outcome: Outcome) -> list[Sequence[str]]:
+def prediction_rows(summary: TrainingSummary) -> list[Sequence[str]]:
     """Predicted and real, side by side. Nothing where no step was made."""
-    if outcome.step_seconds is None:
+    if summary.step_seconds is None:
         return []
-    pairs = (
-        ("time", _seconds, outcome.predicted_seconds, outcome.step_seconds),
-        ("RAM peak", _bytes, outcome.predicted_peak_bytes, outcome.peak_bytes),
-        ("paged", _bytes, outcome.predicted_paged_bytes, outcome.step_paged_bytes),
-        ("energy", _joules, outcome.predicted_joules, outcome.step_joules),
+    pairs: tuple[tuple[str, Goal, float | None, float | None], ...] = (
+        ("time", "seconds", summary.predicted_seconds, summary.step_seconds),
+        ("RAM peak", "bytes", summary.predicted_peak_bytes, summary.peak_bytes),
+        ("paged", "bytes", summary.predicted_paged_bytes, summary.step_paged_bytes),
+        ("energy", "joules", summary.predicted_joules, summary.step_joules),
     )
     rows: list[Sequence[str]] = []
-    for label, text, predicted, real in pairs:
+    for label, goal, predicted, real in pairs:
         if predicted is None or real is None:
             continue
         off = f"{predicted / real - 1:+.1%}" if real else ("+0.0%" if not predicted else "")
-        rows.append((label, text(predicted), text(real), off))
+        rows.append((label, goal_text(goal, predicted), goal_text(goal, real), off))
     return rows
-
-
-def _seconds(amount: float) -> str:
-    return amount_text(amount, "s")
-
-
-def _joules(amount: float) -> str:
-    return amount_text(amount, "J")
-
-
-def _bytes(amount: float) -> str:
-    return bytes_text(int(amount))

@@ -291,7 +291,7 @@ class Program:
 
         With `only_empty`, to those places alone whose old value the step has freed.
         """
-        heir = {t.becomes: i for i, t in enumerate(self.graph.tensors) if t.becomes is not None}
+        heir = self.graph.heir
         with torch.no_grad():
             for old, home in self.homes().items():
                 if only_empty and home.untyped_storage().nbytes():

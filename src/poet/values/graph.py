@@ -208,6 +208,25 @@ class Graph(
         return tuple(map(tuple, reading))
 
     @cached_property
+    def consumer(self) -> tuple[int | None, ...]:
+        """For each tensor the op that consumes it, which is the last to read it, or None."""
+        consumers: list[int | None] = [None] * len(self.tensors)
+        for k, op in enumerate(self.ops):
+            for i in op.consumed:
+                consumers[i] = k
+        return tuple(consumers)
+
+    @cached_property
+    def heir(self) -> dict[int, int]:
+        """For tensors that exist when the step starts, the one that becomes it, if any does."""
+        return {t.becomes: i for i, t in enumerate(self.tensors) if t.becomes is not None}
+
+    @cached_property
+    def slot(self) -> tuple[int, ...]:
+        """For each tensor the slot it has in the store: its own, or that of what it becomes."""
+        return tuple(i if t.becomes is None else t.becomes for i, t in enumerate(self.tensors))
+
+    @cached_property
     def given(self) -> tuple[int, ...]:
         """The tensors that exist when the step starts."""
         return tuple(i for i, maker in enumerate(self.producer) if maker is None)

@@ -10,7 +10,7 @@ import msgspec
 
 from poet.values.device import PLAIN, Costs
 from poet.values.graph import MAX_BYTES, Graph, check_range, printable
-from poet.values.quantities import amount_text, bytes_text
+from poet.values.quantities import amount_text, bytes_text, goal_text, limit_text
 from poet.values.schedule import (
     BoundSource,
     Budget,
@@ -132,9 +132,7 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
             text += f" ({plan.joules / plan.baseline_joules:.2%} of keep-all)"
         rows.append(("energy", text))
     if plan.bound is not None and plan.gap is not None:
-        least = bytes_text(int(plan.bound))
-        if plan.minimize != "bytes":
-            least = amount_text(plan.bound, plan.minimize[0].upper().replace("S", "s"))
+        least = goal_text(plan.minimize, plan.bound)
         text = f"{least} ({plan.bound_source}), gap {plan.gap:.2%}"
         rows.append(("least possible", text))
     if plan.seconds is not None:
@@ -144,8 +142,7 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("time", text + ")"))
     if plan.peak_bytes is not None:
         rows.append(("RAM peak", bytes_text(plan.peak_bytes)))
-    asked = "no limit" if budget.ram_bytes is None else bytes_text(budget.ram_bytes)
-    rows.append(("RAM budget", asked))
+    rows.append(("RAM budget", limit_text(budget.ram_bytes)))
     if plan.floor_bytes is not None:
         rows.append(("RAM floor", bytes_text(plan.floor_bytes)))
     if plan.schedule:

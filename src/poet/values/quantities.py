@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from poet.errors import PoetError
 from poet.values.graph import MAX_BYTES
+from poet.values.schedule import Goal
 
 _UNITS = {
     "": 1, "b": 1,
@@ -69,19 +70,25 @@ def parse_deadline(text: str | float, step_seconds: float) -> float:
     return seconds
 
 
-def bytes_text(nbytes: int) -> str:
-    """Exact bytes, and the same in a unit that is easy to read: `262,144 B (256.0 KiB)`."""
+def short_bytes_text(nbytes: int) -> str:
+    """Bytes in a unit that is easy to read: `256.0 KiB`."""
     scaled, unit = float(nbytes), ""
     for unit in ("", "KiB", "MiB", "GiB", "TiB"):
         if scaled < 1024 or unit == "TiB":
             break
         scaled /= 1024
-    return f"{nbytes:,} B ({scaled:.1f} {unit})" if unit else f"{nbytes:,} B"
+    return f"{scaled:.1f} {unit}" if unit else f"{nbytes:,} B"
 
 
-def short_bytes_text(nbytes: int) -> str:
-    """The same in the unit alone: `256.0 KiB`."""
-    return bytes_text(nbytes).rpartition("(")[2].rstrip(")")
+def bytes_text(nbytes: int) -> str:
+    """Exact bytes, and the same in a unit that is easy to read: `262,144 B (256.0 KiB)`."""
+    exact, short = f"{nbytes:,} B", short_bytes_text(nbytes)
+    return exact if exact == short else f"{exact} ({short})"
+
+
+def limit_text(nbytes: int | None) -> str:
+    """A limit in bytes, which may be none at all."""
+    return "no limit" if nbytes is None else bytes_text(nbytes)
 
 
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -95,3 +102,15 @@ def amount_text(amount: float, unit: str) -> str:
     scaled = amount / scale
     digits = max(0, 3 - math.floor(math.log10(abs(scaled)))) if abs(scaled) < 1e4 else 0
     return f"{scaled:,.{digits}f} {prefix}{unit}"
+
+
+def goal_text(goal: Goal, amount: float) -> str:
+    """An amount of what a plan makes small."""
+    if goal == "bytes":
+        return bytes_text(int(amount))
+    return amount_text(amount, "J" if goal == "joules" else "s")
+
+
+def share_text(share: float, digits: int = 1) -> str:
+    """A share in percent: `12.5 %`."""
+    return f"{100 * share:.{digits}f} %"

@@ -179,14 +179,13 @@ def places(
     after. Outputs end in RAM.
     """
     home: Literal["ram", "store"] = "ram" if residency == "resident" else "store"
-    heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
     start: dict[int, Start] = {}
     end: dict[int, End] = {}
     for i in graph.given:
-        lasting = graph.tensors[i].role in PERSISTENT
-        start[i] = home if lasting else "ram"
-        if lasting:
-            end[heir.get(i, i)] = home
+        persists = graph.tensors[i].role in PERSISTENT
+        start[i] = home if persists else "ram"
+        if persists:
+            end[graph.heir.get(i, i)] = home
     for i, tensor in enumerate(graph.tensors):
         if tensor.role == "output":
             end.setdefault(i, "ram")

@@ -86,14 +86,14 @@ def layout(plan: Plan, samples: int, record: tuple[int, ...]) -> Layout:
     paged = {s.tensor for s in plan.schedule if isinstance(s, PageIn | PageOut)}
     lasting = [i for i in graph.given if graph.tensors[i].role in PERSISTENT]
     for i in (*lasting, *sorted(paged - set(lasting))):
-        if (old := graph.tensors[i].becomes) is not None and old in slots:
-            slots[i] = slots[old]
+        if graph.slot[i] in slots:
+            slots[i] = slots[graph.slot[i]]
             continue
         slots[i] = at
         at += _sectors(graph.tensors[i].nbytes)
-    for i, tensor in enumerate(graph.tensors):
-        if tensor.becomes in slots:
-            slots.setdefault(i, slots[tensor.becomes])
+    for old, new in graph.heir.items():
+        if old in slots:
+            slots.setdefault(new, slots[old])
     offsets, length = {}, 0
     for i in record:
         offsets[i] = length

@@ -266,7 +266,7 @@ class _Walk:
         Where it was made while its predecessor was still there (new statistics from old ones), it
         has a block of its own, and is copied when all else is done.
         """
-        heir = {t.becomes: i for i, t in enumerate(self.graph.tensors) if t.becomes is not None}
+        heir = self.graph.heir
         merged: dict[int, int] = {}
         moves = []
         for i, first in start.items():

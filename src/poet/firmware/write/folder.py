@@ -34,12 +34,16 @@ class Firmware(
     tag_field="format",
     tag="poet-firmware/1",
 ):
-    """What a folder was made for, and what is planned to happen in a step of it."""
+    """What a folder was made for, and what is planned to happen in a step of it.
+
+    Figures are of the plan's schedule with transfers one at a time: the C waits for each, on boards
+    that could do otherwise too.
+    """
 
     target: str
     arena_bytes: int
     planned_bytes: int
-    """The plan's peak with transfers one at a time, as here."""
+    """The peak of the plan, without gaps between tensors."""
     ram_bytes: int | None
     page_ins: int
     page_in_bytes: int
@@ -48,8 +52,8 @@ class Firmware(
     streamed_bytes: int = 0
     names_rows: bool = False
     """Whether rows are streamed that indices name: then those are the most bytes."""
-    seconds: float | None
-    joules: float | None
+    seconds: float
+    joules: float
     steps: int
     """The steps that a new card asks for."""
     learning_rate: float
@@ -139,8 +143,8 @@ def write_folder(
         names_rows=any(
             loop.named_rows for run in plan.streamed_runs for loop in loops(plan.graph, run.op)
         ),
-        seconds=plan.seconds,
-        joules=plan.joules,
+        seconds=step.seconds,
+        joules=step.joules,
         steps=steps,
         learning_rate=learning_rate,
         card=where,

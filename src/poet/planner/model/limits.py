@@ -12,9 +12,8 @@ def rows_3_6_slots(b: Blocks) -> None:
 
     That nothing reads a consumed tensor in a later stage needs no row: no such variable exists.
     """
-    for i, tensor in enumerate(b.graph.tensors):
-        old = tensor.becomes
-        if old is None or b.first[i] < 0 or not b.budget.paging:
+    for old, i in b.graph.heir.items():
+        if b.first[i] < 0 or not b.budget.paging:
             continue
         after = int(b.first[i]) + 1
         for v in b.graph.readers[old]:
@@ -37,16 +36,15 @@ def rows_3_7_store_size(b: Blocks) -> None:
     """3.7: the slots in use fit the store."""
     if b.budget.store_bytes is None or not b.budget.paging:
         return
-    tensors = b.graph.tensors
+    tensors, heir = b.graph.tensors, b.graph.heir
     taken = sum(t.nbytes for i, t in enumerate(tensors) if b.stored_at_start[i])
     limit = b.builder.new_rows(1, high=float(b.budget.store_bytes - taken))
-    heirs = {t.becomes: i for i, t in enumerate(tensors) if t.becomes is not None}
     for i, tensor in enumerate(tensors):
         if b.stored_at_start[i] or tensor.becomes is not None:
             continue  # the slot is in use anyway, or counted with the tensor it belongs to
         used = b.builder.new_columns(1)
         b.builder.add(limit, used, tensor.nbytes)
-        sharers = [i] if i not in heirs else [i, heirs[i]]
+        sharers = [i] if i not in heir else [i, heir[i]]
         for column in (c for j in sharers for c in _writers(b, j)):
             rows = b.builder.new_rows(1, high=0.0)
             b.builder.add(rows, np.array([column]), 1.0)

@@ -25,10 +25,8 @@ class Stages:
     def __init__(self, graph: Graph, budget: Budget) -> None:
         self.graph = graph
         self.count = len(graph.ops)
-        consumer = np.full(len(graph.tensors), self.count, dtype=np.int64)
-        for k, op in enumerate(graph.ops):
-            for i in op.consumed:
-                consumer[i] = k
+        never = self.count
+        consumer = np.array([never if k is None else k for k in graph.consumer], dtype=np.int64)
         self.consumed = frozenset(np.flatnonzero(consumer < self.count).tolist())
         self.first = np.array([-1 if p is None else p for p in graph.producer], dtype=np.int64)
         self.last = np.arange(self.count)

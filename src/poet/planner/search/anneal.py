@@ -187,10 +187,7 @@ class _Flat:
         self.serial = budget.transfers == "serial"
         self.columns: dict[str, list[Any]] = {name: [] for name in _ARRAYS}
         self.variant_names: list[str] = []
-        self.consumed_by = [len(graph.ops)] * len(graph.tensors)
-        for k, op in enumerate(graph.ops):
-            for i in op.consumed:
-                self.consumed_by[i] = k
+        self.consumed_by = [len(graph.ops) if k is None else k for k in graph.consumer]
         self.add_ops()
         self.add_tensors()
         self.possible = self.is_possible()
@@ -271,7 +268,6 @@ class _Flat:
     def add_tensors(self) -> None:
         graph, budget, columns = self.graph, self.budget, self.columns
         idle = self.costs.idle_watts if self.serial else 0.0
-        heirs = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
         last_keep = self.last_keep()
         for i, (tensor, price) in enumerate(zip(graph.tensors, self.costs.tensors, strict=True)):
             maker = graph.producer[i]
@@ -283,12 +279,12 @@ class _Flat:
             columns["producer"].append(-1 if maker is None else maker)
             columns["last_keep"].append(last_keep[i])
             columns["load_from"].append(0 if maker is None else maker + 1)
-            columns["load_to"].append(self.load_to(i, heirs.get(i)))
-            columns["slot"].append(i if tensor.becomes is None else tensor.becomes)
+            columns["load_to"].append(self.load_to(i, graph.heir.get(i)))
+            columns["slot"].append(graph.slot[i])
             columns["start_ram"].append(budget.start.get(i) in ("ram", "both"))
             columns["start_stored"].append(budget.start.get(i) in ("store", "both"))
             columns["end"].append(_ENDS.get(budget.end.get(i, ""), 0))
-        for old, heir in heirs.items():
+        for old, heir in graph.heir.items():
             made = graph.producer[heir]
             if made is not None and self.consumed_by[old] > made:
                 columns["pairs"].extend((old, heir))

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from poet.errors import PoetError
 from poet.reports.page.levels import levels
 from poet.reports.page.palette import KINDS, STATES
-from poet.reports.page.residency import is_shown
 from poet.reports.page.scales import bytes_scale, seconds_scale, shortened
-from poet.reports.page.sections import short_bytes
-from poet.reports.page.view import View, look_at
+from poet.reports.page.view import PlanView, look_at
 from poet.values.graph import printable
 from poet.values.plan import Plan
-from poet.values.quantities import amount_text
+from poet.values.quantities import amount_text, short_bytes_text
 from poet.values.schedule import Compute
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ def plot(plan: Plan) -> "Figure":
             f"there is nothing to plot: the plan is {plan.status} ({printable(plan.reason)})"
         )
     view = look_at(plan)
-    rows = _rows(view)
+    rows = view.large_rows
     map_pixels = max(160, min(MOST_PIXELS, ROW_PIXELS * len(rows)))
     ram_pixels = 300
     share = ram_pixels / (ram_pixels + map_pixels)
@@ -58,14 +56,6 @@ def plot(plan: Plan) -> "Figure":
     return figure
 
 
-def _rows(view: View) -> list[int]:
-    """The tensors that get a row: small ones stay folded."""
-    tensors = view.plan.graph.tensors
-    return [
-        i for i in view.row_order if is_shown(view.walk, i) and tensors[i].nbytes >= view.fold_bytes
-    ]
-
-
 def _step_text(plan: Plan, at: int | None) -> str:
     if at is None:
         return "start or end of the step"
@@ -75,10 +65,10 @@ def _step_text(plan: Plan, at: int | None) -> str:
     return f"{at}: {plan.graph.tensor_text(instruction.tensor)}"
 
 
-def _ram_traces(view: View) -> list[dict[str, Any]]:
-    found = levels(view.walk, "seconds")
+def _ram_traces(view: PlanView) -> list[dict[str, Any]]:
+    found = levels(view.history, "seconds")
     size, _ = bytes_scale(view.report.peak_bytes)
-    second, _ = seconds_scale(view.walk.seconds)
+    second, _ = seconds_scale(view.history.seconds)
     x = [place / second for place in found.places]
     traces: list[dict[str, Any]] = []
     for kind, edge in found.stacked_bytes().items():
@@ -100,7 +90,7 @@ def _ram_traces(view: View) -> list[dict[str, Any]]:
         )
     total = found.total_bytes
     texts = [
-        f"{escape(_step_text(view.plan, at))}<br>{short_bytes(level)} in RAM"
+        f"{escape(_step_text(view.plan, at))}<br>{short_bytes_text(level)} in RAM"
         for at, level in zip(found.instructions, total, strict=True)
     ]
     traces.append(
@@ -119,7 +109,7 @@ def _ram_traces(view: View) -> list[dict[str, Any]]:
     return traces
 
 
-def _map_traces(view: View, rows: list[int]) -> list[dict[str, Any]]:
+def _map_traces(view: PlanView, rows: list[int]) -> list[dict[str, Any]]:
     tensors = view.plan.graph.tensors
     traces: dict[str, dict[str, Any]] = {
         state: {
@@ -143,8 +133,8 @@ def _map_traces(view: View, rows: list[int]) -> list[dict[str, Any]]:
         for state, paint in STATES.items()
     }
     for y, i in enumerate(rows):
-        name = f"{escape(printable(tensors[i].name))}<br>{short_bytes(tensors[i].nbytes)}"
-        for state, start, end in view.walk.slot_spans[i]:
+        name = f"{escape(printable(tensors[i].name))}<br>{short_bytes_text(tensors[i].nbytes)}"
+        for state, start, end in view.history.slot_spans[i]:
             trace = traces[state]
             trace["base"].append(start)
             trace["x"].append(end - start)
@@ -154,13 +144,13 @@ def _map_traces(view: View, rows: list[int]) -> list[dict[str, Any]]:
     return [trace for trace in traces.values() if trace["y"]]
 
 
-def _lay_out(figure: "Figure", view: View, rows: list[int], pixels: int) -> None:
+def _lay_out(figure: "Figure", view: PlanView, rows: list[int], pixels: int) -> None:
     plan, report = view.plan, view.report
     size, byte_unit = bytes_scale(report.peak_bytes)
-    second, second_unit = seconds_scale(view.walk.seconds)
+    second, second_unit = seconds_scale(view.history.seconds)
     title = (
         f"{escape(printable(plan.graph.name))}: {amount_text(report.joules, 'J')}, "
-        f"{amount_text(report.seconds, 's')}, peak {short_bytes(report.peak_bytes)}"
+        f"{amount_text(report.seconds, 's')}, peak {short_bytes_text(report.peak_bytes)}"
     )
     every = -(-len(rows) * ROW_PIXELS // MOST_PIXELS) or 1
     ticks = list(range(0, len(rows), every))
@@ -177,7 +167,7 @@ def _lay_out(figure: "Figure", view: View, rows: list[int], pixels: int) -> None
     )
     figure.update_xaxes(title_text=f"time in {second_unit}", row=1, col=1)
     figure.update_yaxes(title_text=f"RAM in {byte_unit}", rangemode="tozero", row=1, col=1)
-    end = len(view.walk.steps)
+    end = len(view.history.events)
     figure.update_xaxes(title_text="instruction", range=[0, end], row=2, col=1)
     figure.update_yaxes(
         range=[len(rows) - 0.5, -0.5],
@@ -193,14 +183,14 @@ def _lay_out(figure: "Figure", view: View, rows: list[int], pixels: int) -> None
         figure.add_hline(
             y=budget / size,
             line={"dash": "dash", "color": "#b3261e"},
-            annotation_text=f"budget {short_bytes(budget)}",
+            annotation_text=f"budget {short_bytes_text(budget)}",
             row=1,
             col=1,
         )
     figure.add_annotation(
         x=view.peak_seconds / second,
         y=report.peak_bytes / size,
-        text=f"peak {short_bytes(report.peak_bytes)}",
+        text=f"peak {short_bytes_text(report.peak_bytes)}",
         row=1,
         col=1,
     )

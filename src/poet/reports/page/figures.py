@@ -1,7 +1,7 @@
 """The figures of a report: where joules and seconds go, and which ops take most of them.
 
-Everything is added up from the walk's steps and the plan's prices, part by part; the sums are those
-of the referee. Streams of an op count as page-ins and page-outs, since they are that.
+Everything is added up from the events of the step and the plan's prices; the sums are those of the
+referee. Streams of an op count as page-ins and page-outs, since they are that.
 """
 
 from collections import Counter, defaultdict
@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import msgspec
 
 from poet.referee.verdict import Report
-from poet.reports.page.walk import Walk
+from poet.reports.page.history import StepHistory
 from poet.values.graph import printable
 from poet.values.plan import Plan
 from poet.values.quantities import bytes_text
@@ -18,7 +18,7 @@ from poet.values.schedule import Compute
 TOP = 15
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class CostShare(msgspec.Struct, frozen=True, kw_only=True):
     """A share of the step's energy and time. Seconds are how long that side is busy."""
 
     label: str
@@ -27,7 +27,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None = None
 
 
-def split(plan: Plan, report: Report, walk: Walk) -> list[Part]:
+def cost_shares(plan: Plan, report: Report, history: StepHistory) -> list[CostShare]:
     """First runs, recomputation, page-ins, page-outs, idle. The joules add up to the report's."""
     sums = {label: [0.0, 0.0, 0] for label in ("first", "again", "in", "out")}
 
@@ -35,29 +35,30 @@ def split(plan: Plan, report: Report, walk: Walk) -> list[Part]:
         entry = sums[label]
         entry[0], entry[1], entry[2] = entry[0] + joules, entry[1] + seconds, entry[2] + 1
 
-    for step, instruction in zip(walk.steps, plan.schedule, strict=False):
+    for event, instruction in zip(history.events, plan.schedule, strict=False):
         if isinstance(instruction, Compute):
             run = plan.costs.ops[instruction.op][instruction.variant]
-            add("again" if step.action == "recompute" else "first", run.joules, run.seconds)
+            add("again" if event.action == "recompute" else "first", run.joules, run.seconds)
             for stream in run.reads:
                 add("in", stream.joules, stream.seconds)
             for stream in run.writes:
                 add("out", stream.joules, stream.seconds)
-        elif step.action == "page_in":
-            price = plan.costs.tensors[step.target]
+        elif event.action == "page_in":
+            price = plan.costs.tensors[event.target]
             add("in", price.in_joules, price.in_seconds)
-        elif step.action == "page_out":
-            price = plan.costs.tensors[step.target]
+        elif event.action == "page_out":
+            price = plan.costs.tensors[event.target]
             add("out", price.out_joules, price.out_seconds)
     labels = {"first": "first runs", "again": "recomputation", "in": "page-ins", "out": "page-outs"}
-    parts = [
-        Part(label=text, joules=sums[key][0], seconds=sums[key][1], count=int(sums[key][2]))
+    shares = [
+        CostShare(label=text, joules=sums[key][0], seconds=sums[key][1], count=int(sums[key][2]))
         for key, text in labels.items()
     ]
-    return [*parts, Part(label="idle", joules=report.idle_joules, seconds=_idle(plan, report))]
+    idle = CostShare(label="idle", joules=report.idle_joules, seconds=_idle_seconds(plan, report))
+    return [*shares, idle]
 
 
-def _idle(plan: Plan, report: Report) -> float:
+def _idle_seconds(plan: Plan, report: Report) -> float:
     """Seconds in which the processor waits for transfers that run beside it."""
     if plan.budget.transfers != "overlap":
         return 0.0
@@ -78,13 +79,13 @@ class OpFigures(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-def costly_ops(plan: Plan, report: Report, walk: Walk) -> list[OpFigures]:
+def costly_ops(plan: Plan, report: Report, history: StepHistory) -> list[OpFigures]:
     """Every op that ran, in the order of the graph."""
     runs: Counter[int] = Counter()
     joules: dict[int, float] = defaultdict(float)
     seconds: dict[int, float] = defaultdict(float)
     streamed: Counter[int] = Counter()
-    for instruction in plan.schedule[: len(walk.steps)]:
+    for instruction in plan.schedule[: len(history.events)]:
         if isinstance(instruction, Compute):
             k, run = instruction.op, plan.costs.ops[instruction.op][instruction.variant]
             runs[k] += 1

@@ -4,8 +4,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from poet.reports.page.palette import KINDS, Kind
-from poet.reports.page.walk import Walk
+from poet.reports.page.history import StepHistory
+from poet.reports.page.palette import KINDS, MemoryKind
 
 Ruler = Literal["slots", "seconds"]
 
@@ -15,13 +15,13 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
 
     places: tuple[float, ...]
     instructions: tuple[int | None, ...]
-    kinds_bytes: dict[Kind, tuple[int, ...]]
+    kinds_bytes: dict[MemoryKind, tuple[int, ...]]
 
     @property
     def total_bytes(self) -> list[int]:
         return [sum(levels) for levels in zip(*self.kinds_bytes.values(), strict=True)]
 
-    def stacked_bytes(self) -> dict[Kind, list[int]]:
+    def stacked_bytes(self) -> dict[MemoryKind, list[int]]:
         """The upper edge of each kind, bottom first."""
         below = [0] * len(self.places)
         edges = {}
@@ -31,13 +31,13 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
         return edges
 
 
-def levels(walk: Walk, ruler: Ruler) -> Levels:
+def levels(history: StepHistory, ruler: Ruler) -> Levels:
     """A point after each change and one at the end.
 
     Of what happens at one place only the highest level and the last are kept: dips that last no
     time would be drawn as scratches.
     """
-    changes = walk.changes_in_time if ruler == "seconds" else walk.changes
+    changes = history.changes_in_time if ruler == "seconds" else history.changes
     now = dict.fromkeys(KINDS, 0)
     points: list[_Point] = []
     for change in changes:
@@ -48,14 +48,14 @@ def levels(walk: Walk, ruler: Ruler) -> Levels:
         if len(points) > 1 and points[-2].place == points[-1].place == place:
             del points[-2 if sum(points[-2].levels) < sum(points[-1].levels) else -1]
         points.append(point)
-    end = walk.seconds if ruler == "seconds" else len(walk.steps)
+    end = history.seconds if ruler == "seconds" else len(history.events)
     points.append(_Point(end, None, tuple(now.values())))
-    history = zip(KINDS, zip(*(point.levels for point in points), strict=True), strict=True)
+    by_kind = zip(KINDS, zip(*(point.levels for point in points), strict=True), strict=True)
     return Levels(
         places=tuple(point.place for point in points),
         instructions=tuple(point.instruction for point in points),
         # A step in which nothing ever takes a byte still has a stack: an empty one.
-        kinds_bytes={kind: each for kind, each in history if any(each)}
+        kinds_bytes={kind: each for kind, each in by_kind if any(each)}
         or {"activation": (0,) * len(points)},
     )
 

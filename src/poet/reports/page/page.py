@@ -15,23 +15,23 @@ from poet.reports.page import sections
 from poet.reports.page.markup import Markup, join, tag
 from poet.reports.page.palette import KINDS, STATES, Paint
 from poet.reports.page.payload import encoded
-from poet.reports.page.residency import is_shown
-from poet.reports.page.view import View
+from poet.reports.page.view import PlanView
 from poet.values.graph import printable
+from poet.values.quantities import short_bytes_text
 
-_SCRIPTS = ("units.js", "ram.js", "residency.js", "page.js")
+_SCRIPTS = ("units.js", "ram.js", "map.js", "page.js")
 
 
-def page(view: View) -> str:
+def page(view: PlanView) -> str:
     """The whole file."""
     scripts = [_plotly(), "\n".join(_own_file(name) for name in _SCRIPTS)]
-    if not view.walk.steps:
+    if not view.history.events:
         scripts = [_own_file("theme_only.js")]
     parts = [sections.header(view), sections.warnings(view)]
     if view.has_schedule:
         parts += [sections.tiles(view), sections.proof(view)]
-        if view.walk.steps:
-            parts += [_ram(view), _residency(view)]
+        if view.history.events:
+            parts += [_ram(view), _map(view)]
         parts += [sections.split(view), sections.costly(view), sections.comparison(view)]
         parts += [sections.ladder(view), sections.asked_and_guaranteed(view)]
     else:
@@ -43,7 +43,7 @@ def page(view: View) -> str:
     return _document(view, join(*parts), scripts)
 
 
-def _document(view: View, body: Markup, scripts: list[str]) -> str:
+def _document(view: PlanView, body: Markup, scripts: list[str]) -> str:
     allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
@@ -62,7 +62,7 @@ def _document(view: View, body: Markup, scripts: list[str]) -> str:
     inner = tag(
         "body",
         tag("main", body),
-        data if view.walk.steps else None,
+        data if view.history.events else None,
         *(tag("script", Markup(script)) for script in scripts),
     )
     return f"<!doctype html>\n{tag('html', head, inner, lang='en')}\n"
@@ -86,9 +86,9 @@ def _plotly() -> str:
     return str(get_plotlyjs())
 
 
-def _ram(view: View) -> Markup:
-    used = {kind for change in view.walk.changes for kind, _ in change.deltas_bytes}
-    peak = f"The peak of {sections.short_bytes(view.report.peak_bytes)} is at {view.peak_text}."
+def _ram(view: PlanView) -> Markup:
+    used = {kind for change in view.history.changes for kind, _ in change.deltas_bytes}
+    peak = f"The peak of {short_bytes_text(view.report.peak_bytes)} is at {view.peak_text}."
     return tag(
         "section",
         tag("h2", "RAM over the step"),
@@ -112,7 +112,7 @@ def _ram(view: View) -> Markup:
                 type="range",
                 id="cursor",
                 min="0",
-                max=str(len(view.walk.steps) - 1),
+                max=str(len(view.history.events) - 1),
                 value=str(view.report.peak_instruction or 0),
             ),
             class_="cursor",
@@ -142,10 +142,9 @@ def _whole_step() -> Markup:
     return tag("button", "Whole step", type="button", data_reset=True, class_="quiet")
 
 
-def _residency(view: View) -> Markup:
-    tensors, walk = view.plan.graph.tensors, view.walk
-    shown = [i for i in range(len(tensors)) if is_shown(walk, i)]
-    present = {tensors[i].role for i in shown}
+def _map(view: PlanView) -> Markup:
+    tensors, history = view.plan.graph.tensors, view.history
+    present = {tensors[i].role for i in view.rows}
     boxes = [
         tag(
             "label",
@@ -163,13 +162,13 @@ def _residency(view: View) -> Markup:
     options = [
         tag(
             "option",
-            label if not nbytes else f"from {sections.short_bytes(nbytes)} ({label})",
+            label if not nbytes else f"from {short_bytes_text(nbytes)} ({label})",
             value=str(nbytes),
             selected=n == 1,
         )
         for n, (nbytes, label) in enumerate(sizes)
     ]
-    used = {span.state for spans in walk.slot_spans for span in spans}
+    used = {span.state for spans in history.slot_spans for span in spans}
     zoom = [
         tag("button", sign, type="button", data_zoom=factor, aria_label=label, class_="quiet")
         for sign, factor, label in (

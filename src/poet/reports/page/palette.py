@@ -10,8 +10,8 @@ import msgspec
 
 from poet.values.graph import Role
 
-Kind = Role | Literal["workspace"]
-State = Literal["ram", "store", "both", "computing", "recomputing", "paging"]
+MemoryKind = Role | Literal["workspace"]
+TensorState = Literal["ram", "store", "both", "computing", "recomputing", "paging"]
 
 
 class Paint(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Paint(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str = ""
 
 
-KINDS: dict[Kind, Paint] = {
+KINDS: dict[MemoryKind, Paint] = {
     "parameter": Paint(label="parameters", light="#0072b2", dark="#2f8fcb"),
     "buffer": Paint(label="buffers", light="#7b6d8d", dark="#9c8fb0", pattern="|"),
     "optimizer_state": Paint(label="optimizer state", light="#b85f8f", dark="#cc79a7", pattern="."),
@@ -35,7 +35,7 @@ KINDS: dict[Kind, Paint] = {
 }
 """Bottom of the stack first: what stays longest lies lowest."""
 
-STATES: dict[State, Paint] = {
+STATES: dict[TensorState, Paint] = {
     "ram": Paint(label="in RAM", light="#3b8fc4", dark="#2f8fcb"),
     "store": Paint(label="in the store", light="#f3dc9a", dark="#77682f"),
     "both": Paint(label="in both", light="#6fd0ae", dark="#8fe3c4", pattern="/"),

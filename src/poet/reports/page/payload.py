@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
+from poet.reports.page.history import Span
 from poet.reports.page.palette import KINDS, STATES
-from poet.reports.page.residency import is_shown
-from poet.reports.page.view import View
-from poet.reports.page.walk import Span
+from poet.reports.page.view import PlanView
 from poet.values.graph import printable
 
 ACTIONS = {
@@ -26,12 +25,11 @@ _STATE_AT = {state: n for n, state in enumerate(STATES)}
 _ACTION_AT = {action: n for n, action in enumerate(ACTIONS)}
 
 
-def payload(view: View) -> dict[str, Any]:
-    plan, walk, report = view.plan, view.walk, view.report
-    order = [i for i in view.row_order if is_shown(walk, i)]
-    in_list = list(walk.changes)
+def payload(view: PlanView) -> dict[str, Any]:
+    plan, history, report = view.plan, view.history, view.report
+    in_list = list(history.changes)
     place = {id(change): n for n, change in enumerate(in_list)}
-    # A step that targets a tensor names it by id: a tensor that is nowhere has no row.
+    # An event that targets a tensor names it by id: a tensor that is nowhere has no row.
     return {
         "kinds": list(KINDS.values()),
         "states": list(STATES.values()),
@@ -43,14 +41,14 @@ def payload(view: View) -> dict[str, Any]:
                 "tensor": i,
                 "kind": _KIND_AT[plan.graph.tensors[i].role],
                 "nbytes": plan.graph.tensors[i].nbytes,
-                "slots": _flat(walk.slot_spans[i]),
-                "seconds": _flat(walk.second_spans[i]),
+                "slots": _flat(history.slot_spans[i]),
+                "seconds": _flat(history.second_spans[i]),
             }
-            for i in order
+            for i in view.rows
         ],
         "steps": [
-            [_ACTION_AT[step.action], step.target, _cut(step.start_seconds), _cut(step.end_seconds)]
-            for step in walk.steps
+            [_ACTION_AT[action], target, _cut(start), _cut(end)]
+            for action, target, start, end in history.events
         ],
         "changes": [
             [
@@ -65,8 +63,8 @@ def payload(view: View) -> dict[str, Any]:
             ]
             for change in in_list
         ],
-        "in_time": [place[id(change)] for change in walk.changes_in_time],
-        "seconds": walk.seconds,
+        "in_time": [place[id(change)] for change in history.changes_in_time],
+        "seconds": history.seconds,
         "ram_bytes": plan.budget.ram_bytes,
         "peak_bytes": report.peak_bytes,
         "peak_instruction": report.peak_instruction,
@@ -75,7 +73,7 @@ def payload(view: View) -> dict[str, Any]:
     }
 
 
-def encoded(view: View) -> str:
+def encoded(view: PlanView) -> str:
     """The payload as JSON that can stand inside a script element: no `<` at all."""
     text = msgspec.json.encode(payload(view)).decode()
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from poet.errors import PoetError
 from poet.reports.page.levels import levels
-from poet.reports.page.palette import KINDS, STATES, State
-from poet.reports.page.residency import is_shown
+from poet.reports.page.palette import KINDS, STATES, TensorState
 from poet.reports.page.scales import bytes_scale, seconds_scale, shortened
-from poet.reports.page.sections import short_bytes
-from poet.reports.page.view import View
+from poet.reports.page.view import PlanView
 from poet.values.graph import printable
-from poet.values.quantities import amount_text
+from poet.values.quantities import amount_text, short_bytes_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +20,7 @@ _MOST_LABELS = 48
 _ALARM = "#b3261e"
 
 
-def picture(view: View) -> bytes:
+def picture(view: PlanView) -> bytes:
     """A PNG. Needs matplotlib."""
     try:
         from matplotlib import rc_context
@@ -33,7 +31,7 @@ def picture(view: View) -> bytes:
             "a picture needs matplotlib, which is not installed. "
             "Install it: pip install 'poet[report]'"
         ) from None
-    if not view.walk.steps:
+    if not view.history.events:
         raise PoetError(
             f"there is nothing to draw: the plan is {view.plan.status} "
             f"({printable(view.plan.reason)})"
@@ -50,7 +48,7 @@ def picture(view: View) -> bytes:
         figure.suptitle(
             f"{shortened(printable(view.plan.graph.name), 60)}: "
             f"{amount_text(report.joules, 'J')}, {amount_text(report.seconds, 's')}, "
-            f"peak {short_bytes(report.peak_bytes)}",
+            f"peak {short_bytes_text(report.peak_bytes)}",
             parse_math=False,
         )
         file = io.BytesIO()
@@ -58,10 +56,10 @@ def picture(view: View) -> bytes:
         return file.getvalue()
 
 
-def _draw_ram(axes: "Axes", view: View) -> None:
-    found = levels(view.walk, "seconds")
+def _draw_ram(axes: "Axes", view: PlanView) -> None:
+    found = levels(view.history, "seconds")
     size, unit = bytes_scale(view.report.peak_bytes)
-    second, second_unit = seconds_scale(view.walk.seconds)
+    second, second_unit = seconds_scale(view.history.seconds)
     x = [place / second for place in found.places]
     below = [0.0] * len(x)
     for kind, edge in found.stacked_bytes().items():
@@ -81,12 +79,12 @@ def _draw_ram(axes: "Axes", view: View) -> None:
     axes.step(x, below, where="post", color="#17212b", linewidth=0.8)
     budget = view.plan.budget.ram_bytes
     if budget is not None and budget <= 2 * view.report.peak_bytes:
-        label = f"budget {short_bytes(budget)}"
+        label = f"budget {short_bytes_text(budget)}"
         axes.axhline(budget / size, color=_ALARM, linestyle="--", label=label)
     peak, at = view.report.peak_bytes / size, view.peak_seconds / second
     axes.plot([at], [peak], "o", color="#17212b", markersize=5)
     axes.annotate(
-        f"peak {short_bytes(view.report.peak_bytes)}, {shortened(view.peak_text, 70)}",
+        f"peak {short_bytes_text(view.report.peak_bytes)}, {shortened(view.peak_text, 70)}",
         (at, peak),
         xytext=(0, 8),
         textcoords="offset points",
@@ -101,15 +99,15 @@ def _draw_ram(axes: "Axes", view: View) -> None:
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def _draw_map(axes: "Axes", view: View) -> None:
+def _draw_map(axes: "Axes", view: PlanView) -> None:
     from matplotlib.collections import PolyCollection
 
-    tensors, walk = view.plan.graph.tensors, view.walk
-    rows = [i for i in view.row_order if is_shown(walk, i) and tensors[i].nbytes >= view.fold_bytes]
+    tensors, history = view.plan.graph.tensors, view.history
+    rows = view.large_rows
     half = 0.5 if len(rows) > 90 else 0.42
-    boxes: dict[State, list[list[tuple[float, float]]]] = {state: [] for state in STATES}
+    boxes: dict[TensorState, list[list[tuple[float, float]]]] = {state: [] for state in STATES}
     for y, i in enumerate(rows):
-        for state, start, end in walk.slot_spans[i]:
+        for state, start, end in history.slot_spans[i]:
             low, high = y - half, y + half
             boxes[state].append([(start, low), (end, low), (end, high), (start, high)])
     for state, paint in STATES.items():
@@ -131,10 +129,10 @@ def _draw_map(axes: "Axes", view: View) -> None:
         fontsize=7,
         parse_math=False,
     )
-    axes.set_xlim(0, len(walk.steps))
+    axes.set_xlim(0, len(history.events))
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axes.set_xlabel("instruction")
-    folded = sum(is_shown(walk, i) for i in range(len(tensors))) - len(rows)
+    folded = len(view.rows) - len(rows)
     note = f" ({folded:,} small ones folded)" if folded else ""
     axes.set_ylabel(f"tensor, by first use{note}")
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))

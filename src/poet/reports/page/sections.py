@@ -4,9 +4,15 @@ from collections.abc import Iterable, Sequence
 
 from poet.reports.page.figures import TOP, OpFigures
 from poet.reports.page.markup import Child, Markup, join, tag
-from poet.reports.page.view import View, bound_text, device_text
+from poet.reports.page.view import PlanView, bound_text, device_text
 from poet.values.graph import printable
-from poet.values.quantities import amount_text, bytes_text
+from poet.values.quantities import (
+    amount_text,
+    bytes_text,
+    limit_text,
+    share_text,
+    short_bytes_text,
+)
 from poet.values.schedule import Goal, Transfers
 
 _TRANSFERS: dict[Transfers, str] = {
@@ -23,16 +29,7 @@ _STATUS = {
 }
 
 
-def short_bytes(nbytes: int) -> str:
-    """`480.2 KiB`: the readable half of `bytes_text`."""
-    return bytes_text(nbytes).rpartition("(")[2].rstrip(")")
-
-
-def share_text(share: float) -> str:
-    return f"{share:.1%}".replace("%", " %")
-
-
-def header(view: View) -> Markup:
+def header(view: PlanView) -> Markup:
     """What this is about, and how it ended, at a glance."""
     plan = view.plan
     status = plan.status
@@ -55,7 +52,7 @@ def header(view: View) -> Markup:
     )
 
 
-def warnings(view: View) -> Markup:
+def warnings(view: PlanView) -> Markup:
     """What a replay found wrong."""
     if not view.complaints:
         return Markup()
@@ -71,7 +68,7 @@ def warnings(view: View) -> Markup:
     )
 
 
-def failure(view: View) -> Markup:
+def failure(view: PlanView) -> Markup:
     """The page's heart where there is no schedule."""
     plan = view.plan
     proven = plan.status == "infeasible"
@@ -89,18 +86,18 @@ def failure(view: View) -> Markup:
     )
 
 
-def tiles(view: View) -> Markup:
+def tiles(view: PlanView) -> Markup:
     """Joules, seconds and peak, large, each beside keep-all."""
     report, budget, kept = view.report, view.plan.budget, view.keep_all
     energy = time = peak = "no keep-all to compare with"
     if kept is not None:
         energy = _against(report.joules, kept.joules, amount_text(kept.joules, "J"))
         time = _against(report.seconds, kept.seconds, amount_text(kept.seconds, "s"))
-        peak = _against(report.peak_bytes, kept.peak_bytes, short_bytes(kept.peak_bytes))
+        peak = _against(report.peak_bytes, kept.peak_bytes, short_bytes_text(kept.peak_bytes))
     room = "no RAM budget"
     if budget.ram_bytes:
         used = report.peak_bytes / budget.ram_bytes
-        room = f"{share_text(used)} of the budget of {short_bytes(budget.ram_bytes)}"
+        room = f"{share_text(used)} of the budget of {short_bytes_text(budget.ram_bytes)}"
     limit = "no deadline"
     if budget.deadline_seconds is not None:
         limit = f"deadline {amount_text(budget.deadline_seconds, 's')}"
@@ -109,7 +106,7 @@ def tiles(view: View) -> Markup:
         "div",
         _tile("Energy", amount_text(report.joules, "J"), energy, made),
         _tile("Time", amount_text(report.seconds, "s"), time, limit),
-        _tile("RAM peak", short_bytes(report.peak_bytes), peak, room),
+        _tile("RAM peak", short_bytes_text(report.peak_bytes), peak, room),
         class_="tiles",
     )
 
@@ -131,21 +128,20 @@ def _tile(label: str, value: str, *lines: str) -> Markup:
     )
 
 
-def proof(view: View) -> Markup:
+def proof(view: PlanView) -> Markup:
     return tag("p", bound_text(view), class_="card proof", id="proof")
 
 
-def asked_and_guaranteed(view: View) -> Markup:
+def asked_and_guaranteed(view: PlanView) -> Markup:
     plan, report, budget, kept = view.plan, view.report, view.plan.budget, view.keep_all
-    limits = ("no limit", "none")
     asked = [
         ("model", printable(plan.graph.name)),
         ("costs of", device_text(plan.costs)),
-        ("RAM budget", _bytes(budget.ram_bytes, limits[0])),
-        ("store", _bytes(budget.store_bytes, limits[0])),
+        ("RAM budget", limit_text(budget.ram_bytes)),
+        ("store", limit_text(budget.store_bytes)),
         (
             "deadline",
-            limits[1]
+            "none"
             if budget.deadline_seconds is None
             else amount_text(budget.deadline_seconds, "s"),
         ),
@@ -198,15 +194,11 @@ def asked_and_guaranteed(view: View) -> Markup:
     )
 
 
-def _bytes(nbytes: int | None, none: str) -> str:
-    return none if nbytes is None else bytes_text(nbytes)
-
-
 def _list(rows: Iterable[tuple[str, str]]) -> Markup:
     return tag("dl", *(join(tag("dt", label), tag("dd", text)) for label, text in rows))
 
 
-def ladder(view: View) -> Markup:
+def ladder(view: PlanView) -> Markup:
     """RAM from the floor to keep-all, as bars on one scale."""
     plan, kept = view.plan, view.keep_all
     rungs = [
@@ -223,7 +215,12 @@ def ladder(view: View) -> Markup:
     most = max(others)
     most = max(most, min(plan.budget.ram_bytes or 0, 2 * most)) or 1
     rows = [
-        (label, nbytes / most, short_bytes(nbytes) + (" (bar cut)" if nbytes > most else ""), kind)
+        (
+            label,
+            nbytes / most,
+            short_bytes_text(nbytes) + (" (bar cut)" if nbytes > most else ""),
+            kind,
+        )
         for label, nbytes, kind in sorted(known, key=lambda rung: rung[1])
     ]
     return tag(
@@ -257,23 +254,23 @@ def _bar(share: float, kind: str = "plan") -> Markup:
     return tag("span", inner, class_="track")
 
 
-def split(view: View) -> Markup:
+def split(view: PlanView) -> Markup:
     """Where energy and time go."""
     report, transfers = view.report, view.plan.budget.transfers
     rows = []
-    for part in view.parts:
-        joules = part.joules / report.joules if report.joules else 0.0
-        counts = transfers != "free" or part.label in ("first runs", "recomputation", "idle")
-        seconds = part.seconds / report.seconds if report.seconds and counts else 0.0
-        count = "" if part.count is None else f"{part.count:,}"
-        kind = part.label.replace(" ", "-")
+    for share in view.shares:
+        joules = share.joules / report.joules if report.joules else 0.0
+        counts = transfers != "free" or share.label in ("first runs", "recomputation", "idle")
+        seconds = share.seconds / report.seconds if report.seconds and counts else 0.0
+        count = "" if share.count is None else f"{share.count:,}"
+        kind = share.label.replace(" ", "-")
         rows.append(
             [
-                part.label,
+                share.label,
                 count,
-                amount_text(part.joules, "J"),
+                amount_text(share.joules, "J"),
                 join(_bar(joules, kind), share_text(joules)),
-                amount_text(part.seconds, "s") if counts else "not counted",
+                amount_text(share.seconds, "s") if counts else "not counted",
                 join(_bar(seconds, kind), share_text(seconds)) if counts else "",
             ]
         )
@@ -296,7 +293,7 @@ def split(view: View) -> Markup:
     )
 
 
-def costly(view: View) -> Markup:
+def costly(view: PlanView) -> Markup:
     """The ops that take most, by joules and by seconds."""
     by = {
         "joules": sorted(view.ops, key=lambda op: -op.joules)[:TOP],
@@ -325,7 +322,7 @@ def costly(view: View) -> Markup:
     )
 
 
-def _op_table(view: View, ops: Sequence[OpFigures], key: str) -> Markup:
+def _op_table(view: PlanView, ops: Sequence[OpFigures], key: str) -> Markup:
     total = {"joules": view.report.joules, "seconds": view.report.compute_seconds}[key]
     rows: list[Sequence[Child]] = []
     for op in ops:
@@ -337,7 +334,7 @@ def _op_table(view: View, ops: Sequence[OpFigures], key: str) -> Markup:
                 amount_text(op.seconds, "s"),
                 join(_bar(share), share_text(share)),
                 f"{op.runs:,}",
-                short_bytes(op.workspace_bytes),
+                short_bytes_text(op.workspace_bytes),
                 op.calls or "–",
                 op.why,
             ]
@@ -347,7 +344,7 @@ def _op_table(view: View, ops: Sequence[OpFigures], key: str) -> Markup:
     return table(headings, rows, "lrrlrrll", "ops")
 
 
-def comparison(view: View) -> Markup:
+def comparison(view: PlanView) -> Markup:
     """The other ways to get a schedule, where they were tried."""
     if not view.compared:
         return Markup()
@@ -359,9 +356,9 @@ def comparison(view: View) -> Markup:
             "" if row.joules is None else amount_text(row.joules, "J"),
             "" if row.joules is None else _bar(row.joules / most),
             "" if row.seconds is None else amount_text(row.seconds, "s"),
-            "" if row.peak_bytes is None else short_bytes(row.peak_bytes),
+            "" if row.peak_bytes is None else short_bytes_text(row.peak_bytes),
             "" if row.recomputed is None else f"{row.recomputed:,}",
-            "" if row.paged_bytes is None else short_bytes(row.paged_bytes),
+            "" if row.paged_bytes is None else short_bytes_text(row.paged_bytes),
             "" if row.solve_seconds is None else f"{row.solve_seconds:.2f} s",
             printable(row.reason),
         ]

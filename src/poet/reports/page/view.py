@@ -8,46 +8,39 @@ from math import nan
 
 import msgspec
 
-from poet.baselines.keep_all import keep_all
+from poet.baselines.keep_all import kept_all
 from poet.devices import device_names, find_device
 from poet.planning.compare import Row
-from poet.referee.replay import check
 from poet.referee.verdict import Report
 from poet.reports.explain import complaints, peak_text
-from poet.reports.page.figures import OpFigures, Part, costly_ops, split
-from poet.reports.page.residency import first_uses, fold_bytes
-from poet.reports.page.walk import Walk, walk
+from poet.reports.page.figures import CostShare, OpFigures, cost_shares, costly_ops
+from poet.reports.page.history import StepHistory, record
+from poet.reports.page.rows import fold_bytes, row_order
 from poet.values.device import Costs
 from poet.values.graph import printable
-from poet.values.plan import Plan, draft
-from poet.values.quantities import amount_text, bytes_text
-from poet.values.schedule import Effort, Goal
+from poet.values.plan import Plan
+from poet.values.quantities import goal_text, share_text
+from poet.values.schedule import Goal
 
 
-class KeptAll(msgspec.Struct, frozen=True, kw_only=True):
-    """The same step with everything kept in RAM, as the referee replays it."""
-
-    joules: float
-    seconds: float
-    peak_bytes: int
-
-
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonRows(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison, as `poet compare --json` prints it."""
 
     rows: tuple[Row, ...]
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """A plan, its replay, and what follows from both."""
 
     plan: Plan
     report: Report
-    walk: Walk
-    keep_all: KeptAll | None
-    parts: tuple[Part, ...]
+    history: StepHistory
+    keep_all: Report | None
+    """The same step with everything kept in RAM."""
+    shares: tuple[CostShare, ...]
     ops: tuple[OpFigures, ...]
-    row_order: tuple[int, ...]
+    rows: tuple[int, ...]
+    """Of the residency map: tensors in the order of first use."""
     fold_bytes: int
     complaints: tuple[str, ...]
     compared: tuple[Row, ...] = ()
@@ -55,6 +48,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_schedule(self) -> bool:
         return bool(self.plan.schedule)
+
+    @property
+    def large_rows(self) -> list[int]:
+        """The rows that are not folded at first."""
+        tensors = self.plan.graph.tensors
+        return [i for i in self.rows if tensors[i].nbytes >= self.fold_bytes]
 
     @property
     def peak_text(self) -> str:
@@ -67,18 +66,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return next(found, nan)
 
 
-def look_at(plan: Plan, compared: tuple[Row, ...] = ()) -> View:
+def look_at(plan: Plan, compared: tuple[Row, ...] = ()) -> PlanView:
     """Replay a plan and gather what a page shows of it."""
-    report = check(plan)
-    walked = walk(plan, report)
-    return View(
+    report, history = record(plan)
+    return PlanView(
         plan=plan,
         report=report,
-        walk=walked,
-        keep_all=_keep_all(plan),
-        parts=tuple(split(plan, report, walked)),
-        ops=tuple(costly_ops(plan, report, walked)),
-        row_order=tuple(first_uses(plan.graph, walked)),
+        history=history,
+        keep_all=kept_all(plan.graph, plan.costs, plan.budget),
+        shares=tuple(cost_shares(plan, report, history)),
+        ops=tuple(costly_ops(plan, report, history)),
+        rows=tuple(row_order(plan.graph, history)),
         fold_bytes=fold_bytes(report.peak_bytes),
         complaints=_complaints(plan, report),
         compared=compared,
@@ -89,19 +87,6 @@ def _complaints(plan: Plan, report: Report) -> tuple[str, ...]:
     if not plan.schedule and plan.status in ("infeasible", "unknown"):
         return ()
     return tuple(complaints("this plan", plan, report))
-
-
-def _keep_all(plan: Plan) -> KeptAll | None:
-    solution = keep_all(plan.graph, plan.costs, plan.budget, Effort())
-    if not solution.schedule:
-        return None
-    unlimited = msgspec.structs.replace(
-        plan.budget, ram_bytes=None, store_bytes=None, deadline_seconds=None
-    )
-    report = check(draft(plan.graph, plan.costs, unlimited, solution.schedule))
-    if not report.valid:
-        return None
-    return KeptAll(joules=report.joules, seconds=report.seconds, peak_bytes=report.peak_bytes)
 
 
 _LEAST: dict[Goal, str] = {
@@ -115,7 +100,7 @@ _VOUCHED = {
 }
 
 
-def bound_text(view: View) -> str:
+def bound_text(view: PlanView) -> str:
     """What is proven, in one or two sentences."""
     plan, report = view.plan, view.report
     if plan.bound is None:
@@ -128,19 +113,9 @@ def bound_text(view: View) -> str:
     if not view.has_schedule:
         return f"{least} ({vouched})."
     gap = max(0.0, (value - plan.bound) / value) if value else 0.0
-    within = "this one is that good" if gap < 5e-5 else f"this one is within {_percent(gap)}"
+    percent = share_text(gap, 2 if gap < 0.01 else 1)
+    within = "this one is that good" if gap < 5e-5 else f"this one is within {percent}"
     return f"{least}; {within} ({vouched})."
-
-
-def goal_text(goal: Goal, amount: float) -> str:
-    """An amount of whatever is minimised."""
-    if goal == "bytes":
-        return bytes_text(int(amount))
-    return amount_text(amount, "J" if goal == "joules" else "s")
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}".replace("%", " %") if share < 0.01 else f"{share:.1%}".replace("%", " %")
 
 
 def device_text(costs: Costs) -> str:

@@ -45,11 +45,7 @@ class Executor:
         self.program, self.plan, self.store = program, plan, store
         graph, layout = plan.graph, program.layout
         lasting = {i: page for page, i in enumerate(sorted(program.homes()))}
-        self.slots = {
-            i: lasting.get(slot, first_page + slot)
-            for i, tensor in enumerate(graph.tensors)
-            for slot in (i if tensor.becomes is None else tensor.becomes,)
-        }
+        self.slots = {i: lasting.get(slot, first_page + slot) for i, slot in enumerate(graph.slot)}
         variants = {(s.op, s.variant) for s in plan.schedule if isinstance(s, Compute)}
         ways = {(k, name): way_of(graph, k, name, plan.costs.ops[k][name]) for k, name in variants}
         self._streamed = frozenset(i for way in ways.values() for i in (*way.reads, *way.writes))
@@ -57,9 +53,9 @@ class Executor:
             raise PoetError(
                 f"the plan pages {len(self.pages)} tensors and needs a store: give a folder"
             )
-        self._heirs = tuple(i for i, t in enumerate(graph.tensors) if t.becomes is not None)
-        wanted = (*layout.outputs, *layout.gradients.values(), *self._heirs)
-        handed_out = (*layout.outputs, *self._heirs) if layout.tangents else ()
+        heirs = graph.heir.values()
+        wanted = (*layout.outputs, *layout.gradients.values(), *heirs)
+        handed_out = (*layout.outputs, *heirs) if layout.tangents else ()
         self.tape = tape_of(
             graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)), handed_out,
             laps=lap is not None,
