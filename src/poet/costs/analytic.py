@@ -33,7 +33,7 @@ COPIED_BYTES_PER_FLOP = 8
 """Bytes moved, read and written together, that count as one FLOP where nothing else is known."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class OpWork(msgspec.Struct, frozen=True, kw_only=True):
     """What an op does. `estimated` names the kinds whose FLOPs no table knows."""
 
     flops: int
@@ -73,7 +73,7 @@ def with_workspaces(costs: Costs, known: Costs) -> Costs:
     return msgspec.structs.replace(costs, ops=ops)
 
 
-def op_work(graph: Graph, k: int) -> Work:
+def op_work(graph: Graph, k: int) -> OpWork:
     """The FLOPs and the bytes of op k, all its calls together."""
     flops = bytes_moved = 0
     estimated = set()
@@ -82,7 +82,7 @@ def op_work(graph: Graph, k: int) -> Work:
         bytes_moved += call_bytes(call)
         if _is_estimated(call):
             estimated.add(call.kind)
-    return Work(flops=flops, bytes_moved=bytes_moved, estimated=frozenset(estimated))
+    return OpWork(flops=flops, bytes_moved=bytes_moved, estimated=frozenset(estimated))
 
 
 def estimated_kinds(graph: Graph) -> dict[str, int]:

@@ -179,10 +179,10 @@ def _write_reference(
         for step in range(steps):
             batch = {i: torch.from_numpy(array.copy())
                      for i, array in records[step % len(records)].items()}  # fmt: skip
-            if "rate" in special:
-                batch[special["rate"]] = torch.tensor(learning_rate, dtype=torch.float64)
-            if "count" in special:
-                batch[special["count"]] = torch.tensor(step + 1, dtype=torch.int64)
+            if "learning_rate" in special:
+                batch[special["learning_rate"]] = torch.tensor(learning_rate, dtype=torch.float64)
+            if "step" in special:
+                batch[special["step"]] = torch.tensor(step + 1, dtype=torch.int64)
 
             def mask(op: int, shape: tuple[int, ...], p: float, step: int = step) -> torch.Tensor:
                 return torch.from_numpy(dropout_mask(shape, p, seed, step + 1, op))

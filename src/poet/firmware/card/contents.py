@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from poet.calls.updates import SCALARS, UPDATES
 from poet.errors import PoetError
 from poet.values.graph import Graph
 from poet.values.schedule import PERSISTENT
@@ -19,17 +20,17 @@ _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
 
 def scalars(graph: Graph) -> dict[str, int]:
-    """The tensors of the learning rate and of the step count, by the updates that read them."""
+    """The tensors of the learning rate and of the step count, by the argument of updates."""
     found: dict[str, int] = {}
     for op in graph.ops:
         for call in op.calls:
-            if not call.kind.startswith("poet.") or "parameter" not in call.arguments:
+            if call.kind not in UPDATES:
                 continue
-            for name, key in (("learning_rate", "rate"), ("step", "count")):
+            for name in SCALARS:
                 argument = call.arguments.get(name)
                 if not isinstance(argument, dict):
                     continue
-                if found.setdefault(key, argument["tensor"]) != argument["tensor"]:
+                if found.setdefault(name, argument["tensor"]) != argument["tensor"]:
                     raise PoetError("C is written for one learning rate; this network has several")
     return found
 

@@ -11,7 +11,8 @@ Time is counted in ticks: one for each call of an op that runs, one for each tra
 import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop, loops
-from poet.calls.operands import Reference, Work, works
+from poet.calls.operands import Work, works
+from poet.calls.references import Reference
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
 from poet.values.device import PLAIN

@@ -7,6 +7,7 @@ import msgspec
 
 from poet.calls.loops import TILE_BYTES
 from poet.calls.operands import Operand, Work
+from poet.calls.updates import SCALARS
 from poet.errors import PoetError
 from poet.firmware.card.image import Layout
 from poet.firmware.place.arena import Placement
@@ -122,7 +123,7 @@ class _Writer:
     def _step(self, body: list[str]) -> str:
         plan, graph = self.plan, self.graph
         loss = next((i for i in self.lives.end if graph.tensors[i].role == "output"), None)
-        rate, count = (self.scalars.get(name) for name in ("rate", "count"))
+        rate, count = (self.scalars.get(name) for name in SCALARS)
         head = [
             f"/* One training step of {_comment(graph.name)}, as it was planned.",
             " *",
@@ -219,7 +220,8 @@ class _Site:
 
     def __init__(self, writer: _Writer, k: int, line: Line, work: Work) -> None:
         self._writer, self._line, self._work = writer, line, work
-        self.kind, self.arguments, self.results = work.kind, work.arguments, work.results
+        self.kind, self.family = work.kind, work.family
+        self.arguments, self.results = work.arguments, work.results
         self.op_number = k
 
     def refuse(self, why: str) -> Exception:

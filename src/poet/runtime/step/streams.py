@@ -11,8 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from poet.calls.loops import TILE_BYTES, loops
-from poet.calls.operands import Reference
-from poet.calls.sizes import storage
+from poet.calls.references import Reference, storage
 from poet.calls.workspace import workspace_bytes
 from poet.errors import PoetError
 from poet.runtime.step.tiles import Streamed
@@ -94,6 +93,6 @@ def _looks_at(graph: Graph, op: Op, at: int, away: frozenset[Reference]) -> bool
     return bool(made) and all(
         key == "value"
         and op.values[target].view_of is not None
-        and storage(graph, op, (key, target)) in away
+        and storage(op, (key, target)) in away
         for key, target in made
     )

@@ -20,7 +20,8 @@ import torch
 
 from poet.calls.loops import Loop
 from poet.calls.operands import Operand, Work, works
-from poet.calls.sizes import ITEM_BYTES, is_given
+from poet.calls.sizes import ITEM_BYTES
+from poet.calls.updates import needs_temporary, state_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Graph
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from poet.runtime.step.machine import Machine
 
 Made = tuple[torch.Tensor | None, ...]
-RATES = ("learning_rate", "step")
-"""Arguments of an update that are numbers, in tensors of one element."""
 
 
 class Streamed:
@@ -44,9 +43,9 @@ class Streamed:
         self.loop, self.tile_rows = loop, tile_rows
         self.maker = calls[loop.maker]
         self.row_shape = (graph.tensors[loop.parameter].shape or ())[1:]
-        self.family = ".".join(self.maker.kind.split(".")[:2])
+        self.family = self.maker.family
         self._update = None if loop.update is None else _Update(calls[loop.update])
-        self._run = _FAMILIES.get(self.family) or _PRODUCTS[loop.part]
+        self._run = _FAMILIES.get(self.family) or _PRODUCTS[loop.kind]
 
     def __call__(self, machine: "Machine", given: dict[str, Any], rates: dict[str, float]) -> Made:
         return self._run(self, machine, given, rates)
@@ -61,8 +60,9 @@ class Streamed:
         """What PyTorch takes beyond the tiles of the loop and the gradient of one."""
         made = 0
         if self.family.startswith("aten.convolution") and not self.is_whole:
-            made = _nbytes(self.maker.results[0])
-            if self.loop.part == "columns":
+            result = self.maker.results[0]
+            made = 0 if result is None else result.nbytes
+            if self.loop.kind == "columns":
                 made = made // self.loop.rows * self.tile_rows
         if self.family == "aten.convolution_backward" and self.maker.results[2] is not None:
             made += self.tile_rows * ITEM_BYTES["float32"]
@@ -119,12 +119,10 @@ class _Update:
 
     def __init__(self, work: Work) -> None:
         tensors = [name for name, x in work.arguments.items() if isinstance(x, Operand)]
-        self._state = [x for x in tensors if x not in ("parameter", "gradient", *RATES)]
+        self._state = list(state_of(work))
         self._options = {n: x for n, x in work.arguments.items() if n not in tensors}
         self._kernel = KERNELS[work.kind]
-        self.has_temporary = work.kind != "poet.sgd" or any(
-            is_given(work.arguments.get(name)) for name in ("weight_decay", "nesterov")
-        )
+        self.has_temporary = needs_temporary(work.kind, work.arguments)
 
     def __call__(
         self, tiles: list[torch.Tensor], gradient: torch.Tensor, rates: dict[str, float]
@@ -276,10 +274,6 @@ def _embedding_backward(
                 part[row - rows.start].add_(gradients[place])
         loop.update(machine, rows, tiles, part, rates)
     return (None,)
-
-
-def _nbytes(operand: Operand | None) -> int:
-    return 0 if operand is None else operand.count * ITEM_BYTES[operand.dtype]
 
 
 _Run = Callable[[Streamed, "Machine", dict[str, Any], dict[str, float]], Made]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from math import inf
 
 from poet.calls.operands import Operand
-from poet.calls.sizes import ITEM_BYTES
 from poet.firmware.write.kernels import masks
 from poet.firmware.write.kernels.site import Site, Table, c_float, dense, operand, result
 
@@ -167,7 +166,7 @@ def _full(site: Site) -> list[str]:
 
 def _zeros(site: Site) -> list[str]:
     out = result(site)
-    return [f"fill_bytes({site.at(out)}, 0, {out.count * ITEM_BYTES[out.dtype]});"]
+    return [f"fill_bytes({site.at(out)}, 0, {out.nbytes});"]
 
 
 KERNELS: Table = {

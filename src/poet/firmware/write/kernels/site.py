@@ -13,6 +13,7 @@ class Site(Protocol):
     """A call in its place: operands by name, as C expressions, and constants for shapes."""
 
     kind: str
+    family: str
     arguments: dict[str, Any]
     results: tuple[Operand | None, ...]
     op_number: int

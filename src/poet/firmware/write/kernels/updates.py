@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from poet.calls.operands import Operand
+from poet.calls.updates import SCALARS
 from poet.firmware.write.kernels.site import Site, Table, c_float, dense, operand, result
 
 
@@ -47,7 +48,7 @@ def _adam(is_decoupled: bool) -> Callable[[Site], list[str]]:
             f".is_decoupled = {int(is_decoupled)}",
         )  # fmt: skip
         rule = site.literal("adam", ", ".join(texts))
-        rate, step = (site.scalar(operand(site, n)) for n in ("learning_rate", "step"))
+        rate, step = (site.scalar(operand(site, n)) for n in SCALARS)
         operands = ", ".join(map(site.at, tensors))
         return [f"adam({operands}, {rate}, {step}, {rule}, {tensors[0].count});"]
 
