@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import poet
-from poet.firmware.card.contents import read_safetensors, write_safetensors
+from poet.firmware.card.safetensors import read_safetensors, write_safetensors
 from poet.values.plan import Plan
 from tests.conftest import Poet
 

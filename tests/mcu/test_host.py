@@ -8,11 +8,11 @@ import pytest
 
 import poet
 from poet.errors import PoetError
-from poet.firmware.card.contents import read_safetensors, write_safetensors
 from poet.firmware.card.image import read_tensors
-from poet.firmware.emit import dropout_mask
-from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.card.safetensors import read_safetensors, write_safetensors
+from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import build, emulate
+from poet.firmware.reference import dropout_mask
 from poet.firmware.write.folder import read_folder
 from poet.tracer.capture import capture_named
 from poet.values.optimizers import parse_optimizer
@@ -159,7 +159,7 @@ def test_own_data(planned: Planner, emitted: Emitter, tmp_path: Path) -> None:
     images = np.random.default_rng(5).standard_normal((3, 1, 1, 16, 16)).astype("float32")
     labels = np.array([[1], [2], [3]])
     write_safetensors({"input 0": images, "input 1": labels}, tmp_path / "d.safetensors")
-    folder = emitted(plan, data=tmp_path / "d.safetensors", learning_rate=0.01)
+    folder = emitted(plan, data=tmp_path / "d.safetensors", lr=0.01)
     losses = [step.loss for step in emulate(folder, steps=30).steps]
     assert sum(losses[-3:]) < 0.5 * sum(losses[:3])
     write_safetensors({"input 0": images}, tmp_path / "e.safetensors")

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from poet.calls.operands import Operand
 from poet.errors import PoetError
-from poet.firmware.card.contents import write_safetensors
 from poet.firmware.card.image import read_tensors
-from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.card.safetensors import write_safetensors
+from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import build, emulate
 from poet.firmware.write.folder import FLAGS, SOURCES, read_folder
 from poet.firmware.write.kernels import statements

@@ -20,8 +20,10 @@ import typer
 
 import poet
 from poet.baselines import METHODS
+from poet.cli.card import card
 from poet.cli.compare import compare_command, frontier_command
-from poet.cli.firmware import card, emit, emulate
+from poet.cli.emit import emit
+from poet.cli.emulate import emulate
 from poet.cli.models import CHECK_FAILED, CacheFlag, JsonFlag, models
 from poet.cli.profile import profile
 from poet.cli.report import report

@@ -9,9 +9,8 @@ import msgspec
 from poet.calls.loops import loops
 from poet.errors import PoetError
 from poet.firmware.boards import FOLDER, Board
-from poet.firmware.card.image import Layout
-from poet.firmware.place.arena import Placement, check, place
-from poet.firmware.place.lifetimes import Lifetimes, lifetimes
+from poet.firmware.card.image import CardLayout
+from poet.firmware.place.arena import Placed, check
 from poet.firmware.write.source import Source, source_of
 from poet.referee.replay import check as check_plan
 from poet.referee.verdict import Report
@@ -53,56 +52,26 @@ class Firmware(
     steps: int
     """The steps that a new card asks for."""
     learning_rate: float
-    card: Layout
+    card: CardLayout
 
     @property
     def fragmentation(self) -> float:
         return self.arena_bytes / self.planned_bytes if self.planned_bytes else 1.0
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """A plan with an address for everything."""
-
-    lives: Lifetimes
-    placement: Placement
-
-
-def arena_limit(plan: Plan, board: Board | None) -> int | None:
-    """The most bytes an arena may have: the plan's budget, on a board what it has."""
-    asked = plan.budget.ram_bytes
-    if board is None:
-        return asked
-    free = board.ram_bytes - board.reserved_bytes
-    if asked is not None and asked > free:
-        if plan.peak_bytes is not None and plan.peak_bytes <= free:
-            return free
-        raise PoetError(
-            f"the plan is for {asked:,} bytes of RAM; {board.name} has {free:,} beside "
-            f"{board.reserved_bytes:,} for stack and variables. Plan with --ram {free}"
-        )
-    return free if asked is None else asked
-
-
-def placed(plan: Plan, limit: int | None) -> Placed:
-    """Addresses for all that a plan has in RAM; the arena may come out above the limit."""
-    lives = lifetimes(plan)
-    return Placed(lives, place(lives.blocks, 2**62 if limit is None else limit))
-
-
 def write_folder(
     folder: Path,
     plan: Plan,
     board: Board | None,
-    found: Placed,
+    placed: Placed,
     limit: int | None,
-    where: Layout,
-    scalars: dict[str, int],
+    card: CardLayout,
     steps: int,
-    learning_rate: float,
+    lr: float,
 ) -> Firmware:
     """Everything but the card. `limit` is the most that the arena may take."""
-    check(found.lives.blocks, found.placement, 2**32 if limit is None else limit)
-    source = source_of(plan, found.lives, found.placement, where, scalars)
+    check(placed.lives.blocks, placed.placement, 2**32 if limit is None else limit)
+    source = source_of(plan, placed, card)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "step.c").write_text(source.step_c)
     (folder / "memory.h").write_text(source.memory_h)
@@ -128,7 +97,7 @@ def write_folder(
     step = _in_turns(plan)
     made = Firmware(
         target="host" if board is None else board.name,
-        arena_bytes=found.placement.arena_bytes,
+        arena_bytes=placed.placement.arena_bytes,
         planned_bytes=step.peak_bytes,
         ram_bytes=ram,
         page_ins=step.page_ins,
@@ -142,8 +111,8 @@ def write_folder(
         seconds=plan.seconds,
         joules=plan.joules,
         steps=steps,
-        learning_rate=learning_rate,
-        card=where,
+        learning_rate=lr,
+        card=card,
     )
     write_json(plan, folder / "plan.json", force=True)
     write_json(made, folder / "firmware.json", force=True)

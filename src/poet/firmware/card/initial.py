@@ -1,49 +1,18 @@
-"""What goes on a new card: weights from a file or a seed, and samples from a file or a seed."""
+"""What a new card holds: weights from a file or a seed, and samples from a file or a seed."""
 
-import json
-import struct
 from math import prod, sqrt
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from poet.calls.updates import SCALARS, UPDATES
 from poet.errors import PoetError
+from poet.firmware.card.image import Arrays, inputs_of
+from poet.firmware.card.safetensors import Array, read_safetensors
 from poet.values.graph import Graph
 from poet.values.schedule import PERSISTENT
 
-Arrays = dict[int, np.ndarray[Any, Any]]
 
-_CODES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL"}
-_DTYPES = {code: dtype for dtype, code in _CODES.items()}
-
-
-def scalars(graph: Graph) -> dict[str, int]:
-    """The tensors of the learning rate and of the step count, by the argument of updates."""
-    found: dict[str, int] = {}
-    for op in graph.ops:
-        for call in op.calls:
-            if call.kind not in UPDATES:
-                continue
-            for name in SCALARS:
-                argument = call.arguments.get(name)
-                if not isinstance(argument, dict):
-                    continue
-                if found.setdefault(name, argument["tensor"]) != argument["tensor"]:
-                    raise PoetError("C is written for one learning rate; this network has several")
-    return found
-
-
-def inputs_of(graph: Graph) -> tuple[int, ...]:
-    """The tensors of a batch."""
-    special = set(scalars(graph).values())
-    return tuple(i for i in graph.given if graph.tensors[i].role == "input" and i not in special)
-
-
-def first_values(
-    graph: Graph, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
-) -> Arrays:
+def first_values(graph: Graph, seed: int, known: dict[str, Array] | None = None) -> Arrays:
     """Parameters, buffers and optimizer state as a new network has them.
 
     `known` are those of the network itself, by name. Without, weights are uniform within 1 / sqrt
@@ -78,7 +47,7 @@ def first_values(
 
 
 def weights_from(
-    graph: Graph, path: Path, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
+    graph: Graph, path: Path, seed: int, known: dict[str, Array] | None = None
 ) -> Arrays:
     """A safetensors file's parameters and buffers; optimizer state begins anew.
 
@@ -156,39 +125,3 @@ def samples_from(graph: Graph, path: Path) -> list[Arrays]:
             )
     (count,) = counts
     return [{i: given[name][n] for i, name in names.items()} for n in range(count)]
-
-
-def read_safetensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors of a file, by name."""
-    try:
-        raw = path.read_bytes()
-        (length,) = struct.unpack("<Q", raw[:8])
-        header = json.loads(raw[8 : 8 + length])
-        body, found = raw[8 + length :], {}
-        for name, about in header.items():
-            if name == "__metadata__":
-                continue
-            begin, end = about["data_offsets"]
-            flat = np.frombuffer(body[begin:end], dtype=_DTYPES[about["dtype"]])
-            found[name] = flat.reshape(about["shape"])
-        return found
-    except OSError as error:
-        raise PoetError(f"{path} cannot be read: {error.strerror}") from error
-    except (KeyError, ValueError, TypeError, struct.error) as error:
-        raise PoetError(f"{path} is no safetensors file that a card can take: {error}") from error
-
-
-def write_safetensors(tensors: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
-    header, at = {}, 0
-    for name, array in tensors.items():
-        end = at + array.nbytes
-        header[name] = {
-            "dtype": _CODES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [at, end]
-        }  # fmt: skip
-        at = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for array in tensors.values():
-            file.write(np.ascontiguousarray(array).tobytes())
