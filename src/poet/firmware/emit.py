@@ -18,7 +18,7 @@ from poet.firmware.card.initial import first_values, random_samples, samples_fro
 from poet.firmware.card.safetensors import Array
 from poet.firmware.emulate.comparison import REFERENCE
 from poet.firmware.place.arena import Placed, placed
-from poet.firmware.write.folder import Firmware, write_folder
+from poet.firmware.write.folder import Firmware, whole_folder, write_folder
 from poet.planning.solve import solve
 from poet.referee.replay import check
 from poet.values.graph import Graph
@@ -49,7 +49,8 @@ def emit(
 
     Weights come from a safetensors file or from a seed; so do samples, or with `data="real"` they
     are those that training of the zoo's models holds out. The card asks for `steps` steps with the
-    learning rate `lr`, which take the samples in turn.
+    learning rate `lr`, which take the samples in turn. When it fails, no folder is left behind, and
+    one that is written over (`force`) is as it was.
     """
     folder, board, graph = Path(folder), find_board(target), plan.graph
     _check_plan(plan)
@@ -60,17 +61,19 @@ def emit(
     tensors = _tensors(graph, weights, seed)
     records = _records(graph, data, samples, seed)
     card = card_layout(plan, len(records))
-    made = write_folder(folder, plan, board, found, limit, card, steps, lr)
     header = Header(
         steps_to_do=steps, steps_done=0, samples=len(records), data_at=card.data_at, seed=seed,
         learning_rate=lr, fingerprint=graph.fingerprint,
     )  # fmt: skip
-    write_image(folder / "card.img", graph, card, header, tensors, records)
-    (folder / REFERENCE).unlink(missing_ok=True)
-    if find_spec("torch") is not None:
-        from poet.firmware.reference import write_reference
+    with whole_folder(folder) as new:
+        made = write_folder(new, plan, board, found, limit, card, steps, lr)
+        write_image(new / "card.img", graph, card, header, tensors, records)
+        if find_spec("torch") is not None:
+            from poet.firmware.reference import write_reference
 
-        write_reference(folder / REFERENCE, graph, tensors, records, steps=steps, lr=lr, seed=seed)
+            write_reference(new / REFERENCE, graph, tensors, records, steps=steps, lr=lr, seed=seed)
+    if find_spec("torch") is None:
+        (folder / REFERENCE).unlink(missing_ok=True)  # of a card that is no longer there
     return made
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from poet.errors import PoetError
 from poet.firmware.card.image import Arrays, scalars
 from poet.firmware.card.safetensors import Array, write_safetensors
 from poet.runtime.step.reference import reference_step
@@ -43,7 +44,12 @@ def write_reference(
             def mask(op: int, shape: tuple[int, ...], p: float, step: int = number) -> torch.Tensor:
                 return torch.from_numpy(dropout_mask(shape, p, seed, step, op))
 
-            done = reference_step(graph, {**state, **batch}, dtype, mask)
+            try:
+                done = reference_step(graph, {**state, **batch}, dtype, mask)
+            except (IndexError, RuntimeError) as error:
+                raise PoetError(
+                    f"PyTorch cannot take step {number} of {graph.name}: {error}"
+                ) from error
             state = {i: done[heir.get(i, i)] for i in state}
             if loss is not None:
                 losses.append(float(done[loss]))

@@ -2,6 +2,7 @@
 
 from math import prod, sqrt
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def weights_from(
 def random_samples(graph: Graph, count: int, seed: int) -> list[Arrays]:
     """Batches of noise with labels that exist, for a network that is to show that it trains."""
     chance = np.random.default_rng([seed, 1])
-    most = _label_counts(graph)
+    labels = _labels(graph)
     made: list[Arrays] = []
     for _ in range(count):
         record: Arrays = {}
@@ -86,14 +87,21 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Arrays]:
             if np.issubdtype(np.dtype(dtype), np.floating):
                 record[i] = chance.standard_normal(shape).astype(dtype)
             else:
-                record[i] = chance.integers(0, most.get(i, 2), shape).astype(dtype)
+                most = labels[i].choices if i in labels else 2
+                record[i] = chance.integers(0, most, shape).astype(dtype)
         made.append(record)
     return made
 
 
-def _label_counts(graph: Graph) -> dict[int, int]:
-    """For a tensor of indices the number of rows or classes that it chooses from."""
-    found: dict[int, int] = {}
+class _Labels(NamedTuple):
+    """What a tensor of indices may hold: one of so many rows or classes, or what is ignored."""
+
+    choices: int
+    ignored: int | None
+
+
+def _labels(graph: Graph) -> dict[int, _Labels]:
+    found: dict[int, _Labels] = {}
     for k, op in enumerate(graph.ops):
         for call in op.calls:
             for target, source, dim in (("target", "self", 1), ("indices", "weight", 0)):
@@ -102,7 +110,8 @@ def _label_counts(graph: Graph) -> dict[int, int]:
                     ((key, n),) = table.items()
                     shape = (graph.tensors if key == "tensor" else graph.ops[k].values)[n].shape
                     if shape is not None and len(shape) > dim:
-                        found[index["tensor"]] = shape[dim]
+                        ignored = call.arguments.get("ignore_index")
+                        found[index["tensor"]] = _Labels(shape[dim], ignored)
     return found
 
 
@@ -114,14 +123,26 @@ def samples_from(graph: Graph, path: Path) -> list[Arrays]:
     missing = [name for name in names.values() if name not in given]
     if missing:
         raise PoetError(f"{path} has no {missing[0]!r}; the inputs are {', '.join(names.values())}")
-    counts = {len(given[name]) for name in names.values()}
+    counts = {given[name].shape[0] if given[name].shape else 0 for name in names.values()}
     if len(counts) != 1 or counts == {0}:
-        raise PoetError(f"{path} has inputs of different lengths: {sorted(counts)}")
+        found = " and ".join(map(str, sorted(counts)))
+        raise PoetError(f"{path} has {found} samples; it must have as many of each input, not 0")
+    labels = _labels(graph)
     for i, name in names.items():
         if given[name].shape[1:] != tuple(graph.tensors[i].shape or ()):
             raise PoetError(
                 f"{name} is {list(given[name].shape)} in {path}; it must be samples of "
                 f"{list(graph.tensors[i].shape or ())}"
             )
+        _check_labels(given[name], labels.get(i), f"{name} of {path}")
     (count,) = counts
     return [{i: given[name][n] for i, name in names.items()} for n in range(count)]
+
+
+def _check_labels(given: Array, labels: _Labels | None, name: str) -> None:
+    """Refuse a label that the network does not know: in C it would lie outside of a tensor."""
+    if labels is None or not np.issubdtype(given.dtype, np.integer):
+        return
+    for found in given[(given < 0) | (given >= labels.choices)].tolist():
+        if found != labels.ignored:
+            raise PoetError(f"{name} has a {found}; the network knows 0 to {labels.choices - 1}")

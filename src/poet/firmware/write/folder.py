@@ -1,7 +1,11 @@
 """The folder: all files of a firmware, and what they say of themselves (`firmware.json`)."""
 
+import os
 import re
+import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -59,6 +63,31 @@ class Firmware(
         return self.arena_bytes / self.planned_bytes if self.planned_bytes else 1.0
 
 
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A new folder to write into, which becomes this one when all has gone well.
+
+    If this one is there already, files of the same names are replaced in the end, and others stay.
+    """
+    final = folder.absolute()
+    home = next(each for each in (final, *final.parents) if each.is_dir())
+    made = home / f".{final.name[:64]}.{secrets.token_hex(4)}"
+    try:
+        made.mkdir()
+        try:
+            yield made
+            if home == final:
+                for file in made.iterdir():
+                    os.replace(file, final / file.name)
+            else:
+                final.parent.mkdir(parents=True, exist_ok=True)
+                made.rename(final)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise PoetError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
 def write_folder(
     folder: Path,
     plan: Plan,
@@ -69,10 +98,9 @@ def write_folder(
     steps: int,
     lr: float,
 ) -> Firmware:
-    """Everything but the card. `limit` is the most that the arena may take."""
+    """Everything but the card, into a folder that exists. `limit` is the most for the arena."""
     check(placed.lives.blocks, placed.placement, 2**32 if limit is None else limit)
     source = source_of(plan, placed, card)
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "step.c").write_text(source.step_c)
     (folder / "memory.h").write_text(source.memory_h)
     names = _needed(source)
