@@ -186,12 +186,12 @@ def _nothing(source: Operand, arguments: dict[str, Any], number: int) -> int:
 
 def _slice(source: Operand, arguments: dict[str, Any], number: int) -> int:
     dim: int = arguments.get("dim", 0) % len(source.shape)
-    return _index(arguments.get("start") or 0, source.shape[dim]) * source.strides[dim]
+    return position(arguments.get("start") or 0, source.shape[dim]) * source.strides[dim]
 
 
 def _select(source: Operand, arguments: dict[str, Any], number: int) -> int:
     dim: int = arguments["dim"] % len(source.shape)
-    return _index(arguments["index"], source.shape[dim]) * source.strides[dim]
+    return position(arguments["index"], source.shape[dim]) * source.strides[dim]
 
 
 def _split(source: Operand, arguments: dict[str, Any], number: int) -> int:
@@ -201,7 +201,8 @@ def _split(source: Operand, arguments: dict[str, Any], number: int) -> int:
     return before * source.strides[dim]
 
 
-def _index(at: int, extent: int) -> int:
+def position(at: int, extent: int) -> int:
+    """Where an index points, which may count from the end; at most just past it."""
     return min(at if at >= 0 else at + extent, extent)
 
 

@@ -54,7 +54,14 @@ def analytic(graph: Graph, device: Device) -> Costs:
             graph=graph.fingerprint,
             device=device.name or device.title,
             ops=runs,
-            tensors=tuple(_transfer(tensor.nbytes, device) for tensor in graph.tensors),
+            tensors=tuple(
+                transfer(
+                    device,
+                    device.page_in_seconds(tensor.nbytes),
+                    device.page_out_seconds(tensor.nbytes),
+                )
+                for tensor in graph.tensors
+            ),
             idle_watts=device.idle_watts,
             duplex=device.duplex,
             compute_speed_in_overlap=device.compute_speed_in_overlap or 1.0,
@@ -146,8 +153,8 @@ def _run(graph: Graph, k: int, device: Device) -> Run:
         raise PoetError(f"{graph.op_text(k)} is beyond what POET can cost: {error}") from error
 
 
-def _transfer(nbytes: int, device: Device) -> Transfer:
-    in_seconds, out_seconds = device.page_in_seconds(nbytes), device.page_out_seconds(nbytes)
+def transfer(device: Device, in_seconds: float, out_seconds: float) -> Transfer:
+    """A page that takes so long, each way, on a device with these watts."""
     return Transfer(
         in_seconds=in_seconds,
         in_joules=in_seconds * device.page_in_watts,

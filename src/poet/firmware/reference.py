@@ -28,7 +28,6 @@ def write_reference(
     seed: int,
 ) -> None:
     """A safetensors file with the card's tensors before the steps and after them, and losses."""
-    heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
     loss = next((i for i, t in enumerate(graph.tensors) if t.role == "output"), None)
     special = scalars(graph)
     kept = {f"start/{graph.tensors[i].name}": array for i, array in tensors.items()}
@@ -50,7 +49,7 @@ def write_reference(
                 raise PoetError(
                     f"PyTorch cannot take step {number} of {graph.name}: {error}"
                 ) from error
-            state = {i: done[heir.get(i, i)] for i in state}
+            state = {i: done[graph.heirs.get(i, i)] for i in state}
             if loss is not None:
                 losses.append(float(done[loss]))
         for i, tensor in state.items():

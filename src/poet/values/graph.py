@@ -220,6 +220,11 @@ class Graph(
         return tuple(i for i, maker in enumerate(self.producer) if maker is None)
 
     @cached_property
+    def heirs(self) -> dict[int, int]:
+        """For each tensor that the next step finds changed, the one that becomes it."""
+        return {t.becomes: i for i, t in enumerate(self.tensors) if t.becomes is not None}
+
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of all that is computed. Names do not count: they are for people."""
         anonymous = (

@@ -183,14 +183,13 @@ def places(
     after, unless `keep_inputs` says that somebody holds them there. Outputs end in RAM.
     """
     home: Literal["ram", "store"] = "ram" if params == "resident" else "store"
-    heir = {t.becomes: i for i, t in enumerate(graph.tensors) if t.becomes is not None}
     start: dict[int, Start] = {}
     end: dict[int, End] = {}
     for i in graph.given:
         lasting = graph.tensors[i].role in PERSISTENT
         start[i] = home if lasting else "ram"
         if lasting:
-            end[heir.get(i, i)] = home
+            end[graph.heirs.get(i, i)] = home
         elif keep_inputs and graph.tensors[i].role == "input":
             end[i] = "ram"
     for i, tensor in enumerate(graph.tensors):

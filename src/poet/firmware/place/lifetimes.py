@@ -269,11 +269,11 @@ class _Walk:
         Where it was made while its predecessor was still there (new statistics from old ones), it
         has a block of its own, and is copied when all else is done.
         """
-        heir = {t.becomes: i for i, t in enumerate(self.graph.tensors) if t.becomes is not None}
+        heirs = self.graph.heirs
         merged: dict[int, int] = {}
         moves = []
         for i, first in start.items():
-            last = end.get(heir.get(i, i))
+            last = end.get(heirs.get(i, i))
             if last is None or last == first:
                 continue
             here, there = self.blocks[first], self.blocks[last]
@@ -281,7 +281,7 @@ class _Walk:
                 if here.spans[-1][1] < self.tick:
                     here.spans.append((self.tick, self.tick))
                 moves.append((first, last))
-                end[heir.get(i, i)] = first
+                end[heirs.get(i, i)] = first
                 continue
             here.spans += there.spans
             there.spans = []

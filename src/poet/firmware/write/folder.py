@@ -17,9 +17,8 @@ from poet.firmware.card.image import CardLayout
 from poet.firmware.place.arena import Placed, check
 from poet.firmware.write.source import Source, source_of
 from poet.referee.replay import check as check_plan
-from poet.referee.verdict import Report
 from poet.values.files import read_json, write_json
-from poet.values.plan import Plan, draft
+from poet.values.plan import Plan, in_turns
 
 SOURCES = Path(__file__).parents[1] / "c"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -122,7 +121,7 @@ def write_folder(
         (folder / "link.ld").write_text(link_script(board, ram))
         own = ["step.c", "start.c", "limit.c", "bytes.c"]
         (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
-    step = _in_turns(plan)
+    step = check_plan(in_turns(plan))  # transfers as the C does them
     made = Firmware(
         target="host" if board is None else board.name,
         arena_bytes=placed.placement.arena_bytes,
@@ -145,12 +144,6 @@ def write_folder(
     write_json(plan, folder / "plan.json", force=True)
     write_json(made, folder / "firmware.json", force=True)
     return made
-
-
-def _in_turns(plan: Plan) -> Report:
-    """The step with transfers that the processor waits for, as the C does."""
-    budget = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
-    return check_plan(draft(plan.graph, plan.costs, budget, plan.schedule))
 
 
 def read_firmware(folder: Path) -> Firmware:

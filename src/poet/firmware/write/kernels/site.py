@@ -70,6 +70,11 @@ def result(site: Site, n: int = 0) -> Operand:
     return found
 
 
+def addresses(site: Site, *operands: Operand | None) -> str:
+    """The addresses of operands, as a kernel takes them."""
+    return ", ".join(map(site.at, operands))
+
+
 def pair(site: Site, name: str, default: Any = None) -> tuple[int, int]:
     found = site.arguments.get(name)
     found = default if found is None or found == [] else found

@@ -13,7 +13,15 @@ from poet.calls.loops import Loop
 from poet.calls.operands import Operand
 from poet.calls.updates import SCALARS
 from poet.firmware.write.kernels.products import conv_shape, sum_block
-from poet.firmware.write.kernels.site import Site, dense, maybe, operand, product_shape, result
+from poet.firmware.write.kernels.site import (
+    Site,
+    addresses,
+    dense,
+    maybe,
+    operand,
+    product_shape,
+    result,
+)
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
 
 Card = Callable[[int], int]
@@ -160,7 +168,7 @@ def _embedding_gradient(site: Site, loop: Loop) -> tuple[list[str], Body]:
     out, ignored = result(site), site.arguments.get("padding_idx", -1)
 
     def body(row: str, rows: int) -> list[str]:
-        operands = ", ".join(map(site.at, (out, gradient, rows_named)))
+        operands = addresses(site, out, gradient, rows_named)
         size = f"{rows_named.count}, {prod(out.shape[1:])}, {row}, {rows}, {ignored}"
         return [f"embedding_rows_gradient({operands}, {size});"]
 
@@ -178,7 +186,7 @@ def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]
         move = f"stream_in({to}, {card(loop.parameter)}u + {place}, {loop.row_bytes});"
         return [head, f"    {move}"]
     gradient, ignored = dense(site, "grad_output"), site.arguments.get("padding_idx", -1)
-    operands = ", ".join(map(site.at, (result(site), gradient, indices)))
+    operands = addresses(site, result(site), gradient, indices)
     size = f"i, {indices.count}, {columns}, {ignored}"
     tile = _tile(site, loop.parameter)
     where = f"{card(loop.parameter)}u + {place}"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from poet.calls.operands import Operand
 from poet.calls.updates import SCALARS
-from poet.firmware.write.kernels.site import Site, Table, c_float, dense, operand, result
+from poet.firmware.write.kernels.site import Site, Table, addresses, c_float, dense, operand, result
 
 
 def _dropout_mask(site: Site) -> list[str]:
@@ -34,7 +34,7 @@ def _sgd(site: Site) -> list[str]:
         return [f"sgd({site.at(parameter)}, {site.at(gradient)}, {rate}, {rule}, {count});"]
     step = site.arguments.get("step")
     number = site.scalar(step) if isinstance(step, Operand) else "2"
-    operands = ", ".join(map(site.at, (parameter, buffer, gradient)))
+    operands = addresses(site, parameter, buffer, gradient)
     return [f"sgd_momentum({operands}, {rate}, {number}, {rule}, {count});"]
 
 
@@ -49,7 +49,7 @@ def _adam(is_decoupled: bool) -> Callable[[Site], list[str]]:
         )  # fmt: skip
         rule = site.literal("adam", ", ".join(texts))
         rate, step = (site.scalar(operand(site, n)) for n in SCALARS)
-        operands = ", ".join(map(site.at, tensors))
+        operands = addresses(site, *tensors)
         return [f"adam({operands}, {rate}, {step}, {rule}, {tensors[0].count});"]
 
     return make
