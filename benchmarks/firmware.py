@@ -18,8 +18,8 @@ import poet
 from poet.errors import PoetError
 from poet.firmware.boards import FOLDER, find_board
 from poet.firmware.emulate.emulation import CROSS_COMPILER, emulator_command
-from poet.firmware.place.arena import least_bytes
-from poet.firmware.write.folder import LINK, SOURCES, board_flags, link_script, placed
+from poet.firmware.place.arena import least_bytes, placed
+from poet.firmware.write.folder import LINK, SOURCES, board_flags, link_script
 from poet.reports.tables import print_table
 from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer

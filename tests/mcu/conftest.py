@@ -81,7 +81,7 @@ def emitted(tmp_path: Path) -> Emitter:
 
     def write(plan: Plan, target: str = "host", **more: object) -> Path:
         folder = tmp_path / f"{target}-{len(list(tmp_path.iterdir()))}"
-        emit(plan, folder, target, **{"learning_rate": 0.05, **more})  # type: ignore[arg-type]
+        emit(plan, folder, target, **{"lr": 0.05, **more})  # type: ignore[arg-type]
         return folder
 
     return write

@@ -7,8 +7,8 @@ import pytest
 
 from poet.errors import PoetError
 from poet.firmware.boards import find_board, targets
-from poet.firmware.emulate.comparing import compare_card
-from poet.firmware.emulate.emulation import Run, emulate
+from poet.firmware.emulate.comparison import compare_card
+from poet.firmware.emulate.emulation import Emulation, emulate
 from poet.firmware.write.folder import read_folder
 from poet.values.plan import Plan
 
@@ -44,7 +44,7 @@ def test_boards_train_as_the_host_does(name: str, planned: Planner, emitted: Emi
         assert (folder / "card.img").read_bytes() == (host / "card.img").read_bytes()
 
 
-def assert_inside(run: Run, target: str) -> None:
+def assert_inside(run: Emulation, target: str) -> None:
     board, ram = find_board(target), run.ram
     assert board is not None
     assert ram is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 import poet
-from poet.firmware.card.contents import read_safetensors, write_safetensors
+from poet.firmware.card.safetensors import read_safetensors, write_safetensors
 from poet.values.plan import Plan, draft
 from tests.conftest import Poet
 

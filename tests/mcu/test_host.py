@@ -1,5 +1,6 @@
 """C on the host: plans that page and recompute give the bits of plans that keep all."""
 
+import errno
 import subprocess
 from pathlib import Path
 
@@ -8,11 +9,11 @@ import pytest
 
 import poet
 from poet.errors import PoetError
-from poet.firmware.card.contents import read_safetensors, write_safetensors
 from poet.firmware.card.image import read_tensors
-from poet.firmware.emit import dropout_mask
-from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.card.safetensors import read_safetensors, write_safetensors
+from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import build, emulate
+from poet.firmware.reference import dropout_mask
 from poet.firmware.write.folder import read_folder
 from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
@@ -159,7 +160,7 @@ def test_own_data(planned: Planner, emitted: Emitter, tmp_path: Path) -> None:
     images = np.random.default_rng(5).standard_normal((3, 1, 1, 16, 16)).astype("float32")
     labels = np.array([[1], [2], [3]])
     write_safetensors({"input 0": images, "input 1": labels}, tmp_path / "d.safetensors")
-    folder = emitted(plan, data=tmp_path / "d.safetensors", learning_rate=0.01)
+    folder = emitted(plan, data=tmp_path / "d.safetensors", lr=0.01)
     losses = [step.loss for step in emulate(folder, steps=30).steps]
     assert sum(losses[-3:]) < 0.5 * sum(losses[:3])
     write_safetensors({"input 0": images}, tmp_path / "e.safetensors")
@@ -202,3 +203,96 @@ def test_what_cannot_be_emitted_says_why(
     assert (tmp_path / "full" / "file").read_text() == "mine"
     with pytest.raises(PoetError, match="not a folder that poet emit wrote"):
         emulate(tmp_path)
+
+
+def test_labels_that_the_network_does_not_know_are_refused(
+    planned: Planner, emitted: Emitter, tmp_path: Path
+) -> None:
+    plan = planned("lenet?size=16", "122 KB")
+    images = np.zeros((2, 1, 1, 16, 16), "float32")
+    for label in (10, -1):
+        labels = np.array([[-100], [label]])  # the first is ignored by cross-entropy
+        write_safetensors({"input 0": images, "input 1": labels}, tmp_path / "d.safetensors")
+        with pytest.raises(PoetError, match=rf"input 1 of .* has a {label}; .* knows 0 to 9"):
+            emitted(plan, data=tmp_path / "d.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ({"steps": 0}, "steps is 0; it must be from 1 to 4,294,967,295"),
+        ({"samples": 0}, "samples is 0"),
+        ({"seed": -1}, "seed is -1; it must be from 0"),
+        ({"lr": float("nan")}, "lr is nan"),
+    ],
+)
+def test_numbers_that_no_card_holds_are_refused(
+    numbers: dict[str, float], text: str, planned: Planner, emitted: Emitter
+) -> None:
+    with pytest.raises(PoetError, match=text):
+        emitted(planned("lenet?size=16", "122 KB"), **numbers)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+@pytest.fixture
+def full_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full when half of the card is written."""
+
+    def write(path: Path, *_: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("poet.firmware.emit.write_image", write)
+
+
+@pytest.mark.usefixtures("full_card")
+def test_an_emit_that_fails_leaves_nothing(planned: Planner, tmp_path: Path) -> None:
+    plan = planned("lenet?size=16", "122 KB")
+    for folder in (tmp_path / "fw", tmp_path / "new" / "fw"):
+        with pytest.raises(PoetError, match=f"cannot write {folder}: No space left on device"):
+            poet.emit(plan, folder)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_emit_that_fails_leaves_the_folder_it_was_to_write_over(
+    planned: Planner, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    plan, folder = planned("lenet?size=16", "122 KB"), tmp_path / "fw"
+    poet.emit(plan, folder)
+    (folder / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    request.getfixturevalue("full_card")
+    with pytest.raises(PoetError, match="No space left"):
+        poet.emit(plan, folder, lr=0.5, force=True)
+    assert contents(tmp_path) == before
+
+
+def test_an_emit_over_a_folder_replaces_its_own_files_alone(
+    planned: Planner, tmp_path: Path
+) -> None:
+    plan, folder = planned("lenet?size=16", "122 KB"), tmp_path / "fw"
+    poet.emit(plan, folder, lr=0.5)
+    before = contents(folder)
+    (folder / "notes.txt").write_text("mine")
+    poet.emit(plan, folder, lr=0.25, force=True)
+    after = contents(folder)
+    assert after.pop("notes.txt") == b"mine"
+    assert after.keys() == before.keys()
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"card.img", "firmware.json", "reference.safetensors"}
+    assert [path.name for path in tmp_path.iterdir()] == ["fw"]
+
+
+def test_steps_that_pytorch_cannot_take_are_an_error_of_poet(
+    planned: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("Target 99 is out of bounds.")
+
+    monkeypatch.setattr("poet.firmware.reference.reference_step", fail)
+    with pytest.raises(PoetError, match=r"step 1 of lenet\?size=16: Target 99"):
+        poet.emit(planned("lenet?size=16", "122 KB"), tmp_path / "fw")
+    assert list(tmp_path.iterdir()) == []

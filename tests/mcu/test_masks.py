@@ -12,12 +12,13 @@ from torch import Tensor
 
 from poet.calls.operands import Operand
 from poet.errors import PoetError
-from poet.firmware.card.contents import write_safetensors
 from poet.firmware.card.image import read_tensors
-from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.card.safetensors import write_safetensors
+from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import build, emulate
 from poet.firmware.write.folder import FLAGS, SOURCES, read_folder
 from poet.firmware.write.kernels import statements
+from poet.values.graph import Call
 
 from . import nets
 from .conftest import NETS, Emitter, Planner
@@ -293,7 +294,8 @@ class Place:
     op_number = 0
 
     def __init__(self, kind: str, results: Any, arguments: dict[str, Any]) -> None:
-        self.kind, self.results, self.arguments = kind, results, arguments
+        self.kind, self.family = kind, Call(kind=kind).family
+        self.results, self.arguments = results, arguments
 
     def refuse(self, why: str) -> Exception:
         return PoetError(why)

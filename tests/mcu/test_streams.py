@@ -12,7 +12,7 @@ from poet.costs.analytic import analytic
 from poet.costs.streams import with_streams
 from poet.devices import find_device
 from poet.firmware.card.image import read_tensors
-from poet.firmware.emulate.comparing import compare_card
+from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import emulate
 from poet.firmware.write.folder import read_folder
 from poet.referee.replay import check

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from poet import graph as values
 from poet.calls.sizes import SizedCall, sized_calls
 from poet.costs import flops, traffic
 from poet.costs.flops import call_flops
 from poet.costs.per_element import PER_READ_ELEMENT, PER_RESULT_ELEMENT
+from poet.values import graph as values
 
 aten = torch.ops.aten
 

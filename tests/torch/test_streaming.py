@@ -115,7 +115,7 @@ def test_every_kind_of_loop_is_among_them() -> None:
             for k, op in enumerate(graph.ops):
                 for loop in loops(graph, k):
                     kind = op.calls[loop.maker].kind
-                    found.add((kind, loop.part, loop.named_rows is not None))
+                    found.add((kind, loop.kind, loop.named_rows is not None))
     both = "sum and gradient"
     assert found == {
         ("aten.addmm", "columns", False),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from poet import Call, Device, Graph, Op, PoetError, Tensor, find_device, read_instance
 from poet.calls.sizes import ITEM_BYTES
-from poet.costs.analytic import Work, analytic, estimated_kinds, op_work
+from poet.costs.analytic import OpWork, analytic, estimated_kinds, op_work
 from poet.values.device import PLAIN
 from tests.conftest import INSTANCES
 from tests.unit.small_graphs import (
@@ -119,7 +119,7 @@ def test_an_op_costs_what_its_calls_cost() -> None:
 def test_unknown_kinds_are_estimated_and_named() -> None:
     graph = one_call("mine.wobble.Tensor", {"self": tensor(4)}, [tensor(10), tensor(3)])
     done = op_work(graph, 0)
-    assert done == Work(flops=13, bytes_moved=4 * 17, estimated=frozenset({"mine.wobble.Tensor"}))
+    assert done == OpWork(flops=13, bytes_moved=4 * 17, estimated=frozenset({"mine.wobble.Tensor"}))
     assert not done.exact
     assert estimated_kinds(graph) == {"mine.wobble.Tensor": 1}
     assert estimated_kinds(relu()) == {}
@@ -129,7 +129,7 @@ def test_unknown_kinds_are_estimated_and_named() -> None:
 def test_a_view_of_an_unknown_kind_is_still_nothing() -> None:
     graph = op_of(neg(T0, V0, "mine.look"), neg(V0, T1), values=(view({"tensor": 0}, 8),))
     assert estimated_kinds(graph) == {}
-    assert op_work(graph, 0) == Work(flops=8, bytes_moved=64)
+    assert op_work(graph, 0) == OpWork(flops=8, bytes_moved=64)
 
 
 def test_a_graph_without_calls_cannot_be_costed() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from poet import Call, Graph, InPlace, Op, Tensor, Value
-from poet.costs.analytic import Work, op_work
+from poet.costs.analytic import OpWork, op_work
 from tests.unit.small_graphs import one_call, tensor, view
 
 
@@ -197,7 +197,7 @@ def test_a_view_does_no_work_and_is_read_for_what_it_shows() -> None:
     half = view({"tensor": 0}, 2, 6)
     relu = Call(kind="aten.relu", arguments={"self": {"value": 0}}, results=({"tensor": 1},))
     graph = with_views(half, calls=(look("aten.slice.Tensor", 0), relu))
-    assert op_work(graph, 0) == Work(flops=12, bytes_moved=48 + 48)
+    assert op_work(graph, 0) == OpWork(flops=12, bytes_moved=48 + 48)
 
 
 def test_repeated_elements_are_read_once() -> None:

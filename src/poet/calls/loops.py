@@ -20,7 +20,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from poet.calls.operands import Operand, Reference, Work, works
+from poet.calls.operands import Operand, Work, works
+from poet.calls.references import Reference
+from poet.calls.updates import UPDATES, state_of
 from poet.errors import PoetError
 from poet.values.graph import Graph
 
@@ -30,8 +32,8 @@ LEAST_BYTES = 1_024
 """A parameter smaller than this is not worth a loop."""
 MOST_SUM_ROWS = 64
 LEAST_SUM_ROWS = 4
-UPDATES = ("poet.sgd", "poet.adam", "poet.adamw")
-Part = Literal["columns", "sum", "gradient", "sum and gradient"]
+LoopKind = Literal["columns", "sum", "gradient", "sum and gradient"]
+"""What a tile gives: part of the result, a summand of it, its own gradient, or the last two."""
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     row_bytes: int
     maker: int
-    part: Part
+    kind: LoopKind
     granule: int = 1
     """A tile has a multiple of so many rows, or all that are left."""
     named_rows: int | None = None
@@ -107,7 +109,7 @@ def _found(graph: Graph, k: int) -> list[Loop]:
     for at, work in enumerate(calls):
         if work.number in done:
             continue
-        loop = _with_update(graph, k, calls, at) or _reading(graph, work)
+        loop = _with_update(graph, calls, at) or _reading(graph, work)
         if loop is not None and loop.parameter in candidates:
             found.append(loop)
             done |= {work.number} if loop.update is None else {work.number, loop.update}
@@ -135,10 +137,6 @@ def _is_of(operand: Operand, i: int) -> bool:
     return operand.storage == ("tensor", i)
 
 
-def _family(work: Work) -> str:
-    return ".".join(work.kind.split(".")[:2])
-
-
 def _parameter(graph: Graph, argument: Any) -> int | None:
     """The tensor whose whole a call's argument is, as it lies in memory, row for row."""
     if isinstance(argument, Operand) and argument.storage[0] == "tensor" and argument.is_dense:
@@ -148,19 +146,19 @@ def _parameter(graph: Graph, argument: Any) -> int | None:
     return None
 
 
-def _loop(graph: Graph, i: int, maker: int, part: Part, **more: Any) -> Loop | None:
+def _loop(graph: Graph, i: int, maker: int, kind: LoopKind, **more: Any) -> Loop | None:
     tensor = graph.tensors[i]
     if not tensor.shape or not tensor.shape[0]:
         return None
     rows = tensor.shape[0]
     return Loop(
-        parameter=i, rows=rows, row_bytes=tensor.nbytes // rows, maker=maker, part=part, **more
+        parameter=i, rows=rows, row_bytes=tensor.nbytes // rows, maker=maker, kind=kind, **more
     )
 
 
 def _reading(graph: Graph, work: Work) -> Loop | None:
     """A call that multiplies with a parameter, or looks rows of it up."""
-    family, arguments = _family(work), work.arguments
+    family, arguments = work.family, work.arguments
     if family == "aten.convolution" and _is_plain_conv(work):
         i = _parameter(graph, arguments["weight"])
         return None if i is None else _loop(graph, i, work.number, "columns")
@@ -211,9 +209,9 @@ def _conv_granule(graph: Graph, i: int, work: Work) -> int:
     return _granule(graph, i) if {*shape[2:], *steps} == {1} else 1
 
 
-def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | None:
+def _with_update(graph: Graph, calls: list[Work], at: int) -> Loop | None:
     """A call that makes a parameter's gradient, and the update that alone reads it."""
-    work, family = calls[at], _family(calls[at])
+    work, family = calls[at], calls[at].family
     is_conv = family == "aten.convolution_backward"
     number = 1 if is_conv else 0
     if family not in ("aten.convolution_backward", "aten.mm", "aten.embedding_dense_backward"):
@@ -234,7 +232,7 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
         return None  # it is only a piece of what was made, or has other rows
     if any(_is_of(x, i) for other in calls[at + 1 : readers[0]] for x in other.reads):
         return None  # somebody still needs the old values
-    part: Part = "gradient"
+    kind: LoopKind = "gradient"
     granule = 1
     if is_conv:
         if not _is_plain_conv(work):
@@ -242,15 +240,11 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
         if work.results[0] is not None:
             if _parameter(graph, work.arguments["weight"]) != i:
                 return None
-            part, granule = "sum and gradient", _conv_granule(graph, i, work)
+            kind, granule = "sum and gradient", _conv_granule(graph, i, work)
     elif family == "aten.mm" and (len(made.shape) != 2 or not made.is_dense):
         return None
     heirs = [x.storage[1] for x in update.results if x is not None]
-    state = [
-        x.storage[1]
-        for name, x in update.arguments.items()
-        if isinstance(x, Operand) and name not in ("parameter", "gradient", "learning_rate", "step")
-    ]
+    state = tuple(x.storage[1] for x in state_of(update).values())
     named = None
     if family == "aten.embedding_dense_backward":
         if work.arguments.get("scale_grad_by_freq") or not work.arguments["indices"].is_dense:
@@ -259,8 +253,8 @@ def _with_update(graph: Graph, k: int, calls: list[Work], at: int) -> Loop | Non
             named = work.arguments["indices"].count
             named = None if named >= gradient.shape[0] else named
     return _loop(
-        graph, i, work.number, part, granule=granule, named_rows=named, update=update.number,
-        gradient=made.storage, state=tuple(state), updated=tuple(heirs),
+        graph, i, work.number, kind, granule=granule, named_rows=named, update=update.number,
+        gradient=made.storage, state=state, updated=tuple(heirs),
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 A graph says of a view only which storage it looks into, its shape and its strides. Here the calls
 that make views are followed, so that each operand is a storage, an offset into it, a shape and
-strides; what is left are calls that do work.
+strides; what is left are calls that do work. Of a view, `Operand.storage` is what
+`references.storage` gives for it.
 """
 
 from collections.abc import Iterator
@@ -11,11 +12,10 @@ from typing import Any
 
 import msgspec
 
+from poet.calls.references import Reference
+from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
 from poet.values.graph import Call, Graph, Op, Value
-
-Reference = tuple[str, int]
-"""`("tensor", 5)` or `("value", 2)`: a storage, or a name in a call."""
 
 
 class Operand(msgspec.Struct, frozen=True):
@@ -30,6 +30,10 @@ class Operand(msgspec.Struct, frozen=True):
     @property
     def count(self) -> int:
         return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * ITEM_BYTES[self.dtype]
 
     @property
     def is_dense(self) -> bool:
@@ -75,6 +79,7 @@ class Work(msgspec.Struct, frozen=True):
     number: int
     """Its place among the op's calls."""
     kind: str
+    family: str
     arguments: dict[str, Any]
     """Operands where the call names tensors or values, also inside lists; plain JSON elsewhere."""
     results: tuple[Operand | None, ...]
@@ -110,7 +115,7 @@ def works(graph: Graph, k: int) -> list[Work]:
                 made[reference] = _whole(graph, op, reference)
                 results.append(made[reference])
         if any(result is not None for result in results):
-            found.append(Work(at, call.kind, arguments, tuple(results)))
+            found.append(Work(at, call.kind, call.family, arguments, tuple(results)))
     return found
 
 
@@ -149,13 +154,13 @@ def _view(
 ) -> Operand:
     """The operand a view stands for: the offset is ours to find, shape and strides are given."""
     source = arguments.get("self")
-    family = call.kind.split(".")[1]
+    family = call.family
     if not isinstance(source, Operand) or family not in _OFFSETS:
         raise PoetError(
             f"{call.kind} in {graph.op_text(k)} makes a view that POET cannot follow yet"
         )
     strides = tuple(value.strides) if value.strides is not None else row_major(tuple(value.shape))
-    if value.strides is None and family in ("slice", "split", "select", "expand"):
+    if value.strides is None and family in _STRIDED:
         strides = _own_strides(source, family, arguments, tuple(value.shape))
     offset = source.offset + _OFFSETS[family](source, arguments, number)
     return Operand(source.storage, offset, tuple(value.shape), strides, value.dtype)
@@ -164,12 +169,12 @@ def _view(
 def _own_strides(
     source: Operand, family: str, arguments: dict[str, Any], shape: tuple[int, ...]
 ) -> tuple[int, ...]:
-    if family == "expand":
+    if family == "aten.expand":
         return source.expanded(shape).strides
     dim = arguments.get("dim", 0) % len(source.shape)
-    if family == "select":
+    if family == "aten.select":
         return source.strides[:dim] + source.strides[dim + 1 :]
-    step = arguments.get("step", 1) if family == "slice" else 1
+    step = arguments.get("step", 1) if family == "aten.slice" else 1
     strides = list(source.strides)
     strides[dim] *= step
     return tuple(strides)
@@ -181,12 +186,12 @@ def _nothing(source: Operand, arguments: dict[str, Any], number: int) -> int:
 
 def _slice(source: Operand, arguments: dict[str, Any], number: int) -> int:
     dim: int = arguments.get("dim", 0) % len(source.shape)
-    return _index(arguments.get("start") or 0, source.shape[dim]) * source.strides[dim]
+    return position(arguments.get("start") or 0, source.shape[dim]) * source.strides[dim]
 
 
 def _select(source: Operand, arguments: dict[str, Any], number: int) -> int:
     dim: int = arguments["dim"] % len(source.shape)
-    return _index(arguments["index"], source.shape[dim]) * source.strides[dim]
+    return position(arguments["index"], source.shape[dim]) * source.strides[dim]
 
 
 def _split(source: Operand, arguments: dict[str, Any], number: int) -> int:
@@ -196,13 +201,29 @@ def _split(source: Operand, arguments: dict[str, Any], number: int) -> int:
     return before * source.strides[dim]
 
 
-def _index(at: int, extent: int) -> int:
+def position(at: int, extent: int) -> int:
+    """Where an index points, which may count from the end; at most just past it."""
     return min(at if at >= 0 else at + extent, extent)
 
 
 _OFFSETS = {
-    "view": _nothing, "_unsafe_view": _nothing, "reshape": _nothing, "t": _nothing,
-    "transpose": _nothing, "permute": _nothing, "expand": _nothing, "unsqueeze": _nothing,
-    "squeeze": _nothing, "alias": _nothing, "detach": _nothing, "flatten": _nothing,
-    "slice": _slice, "select": _select, "split": _split, "split_with_sizes": _split,
-}  # fmt: skip
+    "aten.view": _nothing,
+    "aten._unsafe_view": _nothing,
+    "aten.reshape": _nothing,
+    "aten.flatten": _nothing,
+    "aten.t": _nothing,
+    "aten.transpose": _nothing,
+    "aten.permute": _nothing,
+    "aten.expand": _nothing,
+    "aten.squeeze": _nothing,
+    "aten.unsqueeze": _nothing,
+    "aten.alias": _nothing,
+    "aten.detach": _nothing,
+    "aten.slice": _slice,
+    "aten.select": _select,
+    "aten.split": _split,
+    "aten.split_with_sizes": _split,
+}
+"""Calls that make views, and how many elements further each view begins."""
+_STRIDED = ("aten.slice", "aten.split", "aten.select", "aten.expand")
+"""Those whose strides follow from their source's, where the graph does not give them."""

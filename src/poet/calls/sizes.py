@@ -1,6 +1,6 @@
 """Sizes: a call with its references looked up, so that its work can be counted.
 
-A call names tensors of the graph and inner values of its op. `sized_call` finds the shape and the
+A call names tensors of the graph and inner values of its op. `sized_calls` finds the shape and the
 element type of each, and how many bytes of memory it covers: elements that repeat (stride 0, as
 `expand` makes) lie in memory once, and a view never covers more than the storage it looks into.
 What has no shape or an unknown element type is refused, with its name.
@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from poet.calls.references import Reference, references, storage_bytes
 from poet.errors import PoetError
-from poet.values.graph import Call, Graph, Op, printable
+from poet.values.graph import Graph, printable
 
 ITEM_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1,
@@ -25,9 +26,6 @@ ITEM_BYTES = {
     "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
 """Bytes of one element, by PyTorch's name of its type."""
-
-Reference = tuple[str, int]
-"""`("tensor", 5)` or `("value", 2)`."""
 
 
 class Array(msgspec.Struct, frozen=True):
@@ -55,7 +53,6 @@ class SizedCall(msgspec.Struct, frozen=True):
     op: int
     kind: str
     family: str
-    """The kind without its overload: `aten.add` of `aten.add.Tensor`."""
     arguments: dict[str, Any]
     reads: tuple[Read, ...]
     results: tuple[Array | None, ...]
@@ -102,12 +99,11 @@ def sized_calls(graph: Graph, k: int) -> Iterator[SizedCall]:
     """The calls of op k, in order, with all their sizes."""
     op = graph.ops[k]
     for call in op.calls:
-        kind = call.kind
         yield SizedCall(
             graph=graph,
             op=k,
-            kind=kind,
-            family=".".join(kind.split(".", 2)[:2]),
+            kind=call.kind,
+            family=call.family,
             arguments=call.arguments,
             reads=tuple(
                 Read(name, reference, _array(graph, k, reference))
@@ -118,43 +114,6 @@ def sized_calls(graph: Graph, k: int) -> Iterator[SizedCall]:
                 for result in call.results
             ),
         )
-
-
-def references(call: Call) -> Iterator[tuple[str, Reference]]:
-    """The tensors and values in a call's arguments, each with the argument's name."""
-    for name, argument in call.arguments.items():
-        if isinstance(argument, dict | list | tuple):
-            for reference in _references_in(argument):
-                yield name, reference
-
-
-def is_given(argument: Any) -> bool:
-    """Whether an optional factor is there: a number other than 0, true, or a tensor."""
-    return argument not in (None, 0, False)
-
-
-def storage(graph: Graph, op: Op, reference: Reference) -> Reference:
-    """The tensor or value whose memory this one lies in: itself, where it is not a view."""
-    key, target = reference
-    while key == "value" and (view_of := op.values[target].view_of) is not None:
-        ((key, target),) = view_of.items()
-    return key, target
-
-
-def storage_bytes(graph: Graph, op: Op, reference: Reference) -> int:
-    """The bytes of the memory a tensor or value lies in."""
-    key, target = storage(graph, op, reference)
-    return graph.tensors[target].nbytes if key == "tensor" else op.values[target].nbytes
-
-
-def _references_in(argument: Any) -> Iterator[Reference]:
-    if isinstance(argument, dict):
-        for key in ("tensor", "value"):
-            if key in argument:
-                yield key, argument[key]
-    elif isinstance(argument, list | tuple):
-        for item in argument:
-            yield from _references_in(item)
 
 
 def _array(graph: Graph, k: int, reference: Reference) -> Array:

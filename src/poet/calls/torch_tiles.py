@@ -8,8 +8,9 @@ gradient needs. Firmware's own kernels need none of this.
 from collections.abc import Sequence
 
 from poet.calls.loops import Loop
-from poet.calls.operands import Operand, Work, works
-from poet.calls.sizes import ITEM_BYTES, is_given
+from poet.calls.operands import Work, works
+from poet.calls.sizes import ITEM_BYTES
+from poet.calls.updates import needs_temporary
 from poet.values.graph import Graph
 
 
@@ -23,25 +24,18 @@ def torch_tile_bytes(
 
 def _bytes(calls: dict[int, Work], loop: Loop, tile_rows: int) -> int:
     maker = calls[loop.maker]
-    family = ".".join(maker.kind.split(".")[:2])
+    family = maker.family
     is_whole = tile_rows == loop.rows and loop.named_rows is None
     made = 0
     if family.startswith("aten.convolution") and not is_whole:
-        made = _nbytes(maker.results[0])
-        if loop.part == "columns":
+        result = maker.results[0]
+        made = 0 if result is None else result.nbytes
+        if loop.kind == "columns":
             made = made // loop.rows * tile_rows
     if family == "aten.convolution_backward" and maker.results[2] is not None:
         made += tile_rows * ITEM_BYTES["float32"]
-    temporary = loop.update is not None and has_temporary(calls[loop.update])
+    temporary = False
+    if loop.update is not None:
+        update = calls[loop.update]
+        temporary = needs_temporary(update.kind, update.arguments)
     return max(made, tile_rows * loop.row_bytes if temporary else 0)
-
-
-def has_temporary(update: Work) -> bool:
-    """Whether an update does more than add a multiple of the gradient."""
-    return update.kind != "poet.sgd" or any(
-        is_given(update.arguments.get(name)) for name in ("weight_decay", "nesterov")
-    )
-
-
-def _nbytes(operand: Operand | None) -> int:
-    return 0 if operand is None else operand.count * ITEM_BYTES[operand.dtype]

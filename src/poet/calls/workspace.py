@@ -16,7 +16,15 @@ updates, whose arithmetic is POET's own.
 from collections.abc import Mapping, Sequence
 
 from poet.calls.loops import Loop
-from poet.calls.sizes import Reference, is_given, references, storage, storage_bytes
+from poet.calls.references import (
+    Reference,
+    made_by,
+    named_in,
+    references,
+    storage,
+    storage_bytes,
+)
+from poet.calls.updates import needs_temporary
 from poet.values.graph import Call, Graph, Op
 
 
@@ -43,16 +51,15 @@ def workspace_bytes(
                 beside[j] = tile[loop.parameter] * len(loop.streamed)
     seated = {pair.output for pair in op.in_place}
     new_bytes = {i: graph.tensors[i].nbytes for i in op.outputs if i not in seated}
-    last_use = _last_uses(op, graph)
+    last_use = _last_uses(op)
     alive: dict[Reference, int] = {}
     peak = 0
     for j, call in enumerate(op.calls):
-        for result in call.results:
-            for key, target in (result or {}).items():
-                if key == "tensor":
-                    alive[key, target] = new_bytes.get(target, 0)
-                elif op.values[target].view_of is None:
-                    alive[key, target] = cut.get((key, target), op.values[target].nbytes)
+        for key, target in made_by(call):
+            if key == "tensor":
+                alive[key, target] = new_bytes.get(target, 0)
+            elif op.values[target].view_of is None:
+                alive[key, target] = cut.get((key, target), op.values[target].nbytes)
         temporary = _temporary_bytes(op, call, graph, tile)
         temporary += beside.get(j, 0) + kernels.get(j, 0)
         peak = max(peak, sum(alive.values()) + temporary)
@@ -61,33 +68,21 @@ def workspace_bytes(
     return max(0, peak - sum(new_bytes.values()))
 
 
-def _last_uses(op: Op, graph: Graph) -> dict[Reference, int]:
+def _last_uses(op: Op) -> dict[Reference, int]:
     """For each storage the last call that makes or reads it, itself or through a view."""
     last: dict[Reference, int] = {}
     for j, call in enumerate(op.calls):
-        for _, reference in references(call):
-            last[storage(graph, op, reference)] = j
-        for result in call.results:
-            for reference in (result or {}).items():
-                last[storage(graph, op, reference)] = j
+        for reference in named_in(call):
+            last[storage(op, reference)] = j
     return last
 
 
 def _temporary_bytes(op: Op, call: Call, graph: Graph, tile: dict[int, int]) -> int:
-    """One parameter's bytes for an update that does more than add a multiple of the gradient."""
-    needs = _UPDATES.get(call.kind)
-    if needs is None or not (needs == () or any(is_given(call.arguments.get(n)) for n in needs)):
+    """One parameter's bytes, or a tile's, for an update that needs them."""
+    if not needs_temporary(call.kind, call.arguments):
         return 0
     return sum(
         tile.get(reference[1], storage_bytes(graph, op, reference))
         for name, reference in references(call)
         if name == "parameter"
     )
-
-
-_UPDATES: dict[str, tuple[str, ...]] = {
-    "poet.sgd": ("weight_decay", "nesterov"),
-    "poet.adam": (),
-    "poet.adamw": (),
-}
-"""Updates, and the arguments that make a temporary necessary; without a name it always is."""

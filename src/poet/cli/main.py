@@ -15,11 +15,13 @@ import typer
 
 import poet
 from poet.cli import exit_codes
+from poet.cli.card import card
 from poet.cli.check import check
 from poet.cli.compare import compare
 from poet.cli.console import complain, listening
 from poet.cli.devices import devices
-from poet.cli.firmware import card, emit, emulate
+from poet.cli.emit import emit
+from poet.cli.emulate import emulate
 from poet.cli.frontier import frontier
 from poet.cli.models import models
 from poet.cli.plan import plan

@@ -1,6 +1,11 @@
-"""The costs' room: Graph + Device -> Costs.
+"""The costs' room: Graph + Device -> Costs. In the order of reading:
 
-`sizes` looks up what a call reads and writes, `flops` and `traffic` count its arithmetic and its
-bytes, `workspace` the memory an op needs beside its inputs and outputs, and `analytic` turns all of
-it into the seconds and joules of one board.
+    per_element   FLOPs of what treats elements one by one
+    flops         a call -> its arithmetic
+    traffic       a call -> the bytes it moves
+    classes       a call -> the class of its work, which has a rate of its own
+    analytic      all of these -> the seconds and joules of every op on one board
+    streams       the same for ops that read their parameters in tiles
+
+What a call reads and makes, and the memory that an op needs, is in `poet.calls`.
 """

@@ -33,7 +33,7 @@ COPIED_BYTES_PER_FLOP = 8
 """Bytes moved, read and written together, that count as one FLOP where nothing else is known."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class OpWork(msgspec.Struct, frozen=True, kw_only=True):
     """What an op does. `estimated` names the kinds whose FLOPs no table knows."""
 
     flops: int
@@ -54,7 +54,14 @@ def analytic(graph: Graph, device: Device) -> Costs:
             graph=graph.fingerprint,
             device=device.name or device.title,
             ops=runs,
-            tensors=tuple(_transfer(tensor.nbytes, device) for tensor in graph.tensors),
+            tensors=tuple(
+                transfer(
+                    device,
+                    device.page_in_seconds(tensor.nbytes),
+                    device.page_out_seconds(tensor.nbytes),
+                )
+                for tensor in graph.tensors
+            ),
             idle_watts=device.idle_watts,
             duplex=device.duplex,
             compute_speed_in_overlap=device.compute_speed_in_overlap or 1.0,
@@ -73,7 +80,7 @@ def with_workspaces(costs: Costs, known: Costs) -> Costs:
     return msgspec.structs.replace(costs, ops=ops)
 
 
-def op_work(graph: Graph, k: int) -> Work:
+def op_work(graph: Graph, k: int) -> OpWork:
     """The FLOPs and the bytes of op k, all its calls together."""
     flops = bytes_moved = 0
     estimated = set()
@@ -82,7 +89,7 @@ def op_work(graph: Graph, k: int) -> Work:
         bytes_moved += call_bytes(call)
         if _is_estimated(call):
             estimated.add(call.kind)
-    return Work(flops=flops, bytes_moved=bytes_moved, estimated=frozenset(estimated))
+    return OpWork(flops=flops, bytes_moved=bytes_moved, estimated=frozenset(estimated))
 
 
 def estimated_kinds(graph: Graph) -> dict[str, int]:
@@ -146,8 +153,8 @@ def _run(graph: Graph, k: int, device: Device) -> Run:
         raise PoetError(f"{graph.op_text(k)} is beyond what POET can cost: {error}") from error
 
 
-def _transfer(nbytes: int, device: Device) -> Transfer:
-    in_seconds, out_seconds = device.page_in_seconds(nbytes), device.page_out_seconds(nbytes)
+def transfer(device: Device, in_seconds: float, out_seconds: float) -> Transfer:
+    """A page that takes so long, each way, on a device with these watts."""
     return Transfer(
         in_seconds=in_seconds,
         in_joules=in_seconds * device.page_in_watts,

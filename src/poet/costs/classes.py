@@ -7,6 +7,7 @@ convolution has more to prepare than an addition.
 """
 
 from poet.calls.sizes import SizedCall
+from poet.calls.updates import UPDATES
 from poet.costs.flops import ATTENTIONS, CONVOLUTIONS, TRANSPOSED
 
 CLASSES = (
@@ -92,7 +93,5 @@ _CLASS = {
     ),
     **_named("reductions", "amax amin any all mean prod std sum var"),
     **_named("tables", "embedding_dense_backward"),
-    "poet.sgd": "updates",
-    "poet.adam": "updates",
-    "poet.adamw": "updates",
+    **dict.fromkeys(UPDATES, "updates"),
 }

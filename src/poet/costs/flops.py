@@ -15,7 +15,8 @@ from collections.abc import Callable
 from math import ceil, log2, prod
 from typing import Any
 
-from poet.calls.sizes import Array, SizedCall, is_given
+from poet.calls.references import is_given
+from poet.calls.sizes import Array, SizedCall
 from poet.costs.per_element import PER_READ_ELEMENT, PER_RESULT_ELEMENT
 from poet.errors import PoetError
 

@@ -9,7 +9,8 @@ not modelled: what one call leaves in a cache for the next counts again.
 from collections.abc import Callable
 from typing import Any
 
-from poet.calls.sizes import SizedCall, is_given
+from poet.calls.references import is_given
+from poet.calls.sizes import SizedCall
 
 
 def call_bytes(call: SizedCall) -> int:

@@ -1,13 +1,13 @@
-"""Firmware: a plan as a folder of C that trains on a microcontroller.
+"""Firmware: a plan as a folder of C that trains on a microcontroller. In the order of reading:
 
-    operands     calls           -> where in memory their arguments lie
-    lifetimes    Plan            -> blocks of RAM, and when each is alive
-    arena        blocks          -> addresses, and the proof that none overlap
-    kernels      a call          -> C statements
-    source       all of these    -> step.c and memory.h
-    card         tensors, data   -> the image of the card, and back
-    folder       all of it       -> files that `make` builds
-    emulation    a folder        -> what happened on the emulated board
+    emit         poet.emit: joins all of these to the planner, the zoo and PyTorch
+    place/       Plan            -> blocks of RAM, when each is alive, and their addresses
+    card/        tensors, data   -> the image of the card, and back
+    boards/      the boards, one folder each
+    write/       all of these    -> C source, and the folder that `make` builds
+    c/           the kernels, and the loop that takes steps
+    emulate/     a folder        -> what happened on the emulated board, beside PyTorch
+    reference    the same steps by PyTorch
 
-Needs the plan alone, never torch.
+All but `emit` and `reference` need the plan alone, never torch.
 """

@@ -1,37 +1,32 @@
 """Emitting: a plan becomes a folder of C, with its card and, where torch is, a reference.
 
-Joins firmware to the planner (an arena that does not fit is planned again with less RAM) and to
-PyTorch, which runs the same steps on the same data for `poet emulate` to compare with.
+Joins firmware to the planner (an arena that does not fit is planned again with less RAM), to the
+zoo (what its networks begin with, and their data) and to PyTorch, which runs the same steps on the
+same data for `poet emulate` to compare with.
 """
 
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.boards import find_board
-from poet.firmware.card.contents import (
-    Arrays,
-    first_values,
-    inputs_of,
-    random_samples,
-    samples_from,
-    scalars,
-    weights_from,
-    write_safetensors,
-)
-from poet.firmware.card.image import Header, layout, write_image
-from poet.firmware.emulate.comparing import REFERENCE
-from poet.firmware.write.folder import Firmware, Placed, arena_limit, placed, write_folder
+from poet.firmware.boards import Board, find_board
+from poet.firmware.card.image import Arrays, Header, card_layout, inputs_of, write_image
+from poet.firmware.card.initial import first_values, random_samples, samples_from, weights_from
+from poet.firmware.card.safetensors import Array
+from poet.firmware.emulate.comparison import REFERENCE
+from poet.firmware.place.arena import Placed, placed
+from poet.firmware.write.folder import Firmware, whole_folder, write_folder
 from poet.planning.solve import solve
 from poet.referee.replay import check
 from poet.values.graph import Graph
 from poet.values.plan import Plan
 from poet.values.schedule import Effort
 
+_MOST = 2**32 - 1
+"""The largest number that the header of a card holds."""
 _TRIES = 6
 _PLANNING_SECONDS = 120.0
 _PLANNING_WORK = 2
@@ -47,88 +42,82 @@ def emit(
     seed: int = 0,
     samples: int = 4,
     steps: int = 5,
-    learning_rate: float = 0.01,
+    lr: float = 0.01,
     force: bool = False,
 ) -> Firmware:
     """Write a folder of C that performs the planned step on a board, and the image of its card.
 
     Weights come from a safetensors file or from a seed; so do samples, or with `data="real"` they
-    are those that training of the zoo's models holds out. The card asks for `steps` steps, which
-    take the samples in turn.
+    are those that training of the zoo's models holds out. The card asks for `steps` steps with the
+    learning rate `lr`, which take the samples in turn. When it fails, no folder is left behind, and
+    one that is written over (`force`) is as it was.
     """
-    folder, board = Path(folder), find_board(target)
+    folder, board, graph = Path(folder), find_board(target), plan.graph
+    _check_plan(plan)
+    _check_numbers(seed=seed, samples=samples, steps=steps, lr=lr)
+    _check_folder(folder, force)
+    limit = _arena_limit(plan, board)
+    plan, found = _fitting(plan, limit)
+    tensors = _tensors(graph, weights, seed)
+    records = _records(graph, data, samples, seed)
+    card = card_layout(plan, len(records))
+    header = Header(
+        steps_to_do=steps, steps_done=0, samples=len(records), data_at=card.data_at, seed=seed,
+        learning_rate=lr, fingerprint=graph.fingerprint,
+    )  # fmt: skip
+    with whole_folder(folder) as new:
+        made = write_folder(new, plan, board, found, limit, card, steps, lr)
+        write_image(new / "card.img", graph, card, header, tensors, records)
+        if find_spec("torch") is not None:
+            from poet.firmware.reference import write_reference
+
+            write_reference(new / REFERENCE, graph, tensors, records, steps=steps, lr=lr, seed=seed)
+    if find_spec("torch") is None:
+        (folder / REFERENCE).unlink(missing_ok=True)  # of a card that is no longer there
+    return made
+
+
+def _check_plan(plan: Plan) -> None:
     if not plan.schedule:
         raise PoetError(f"the plan has no schedule: {plan.reason or plan.status}")
     verdict = check(plan)
     if verdict.violation is not None:
         raise PoetError(f"the plan is not valid: {verdict.violation}")
-    if steps < 1 or samples < 1:
-        raise PoetError("a card needs at least one step and one sample")
-    graph = plan.graph
-    for i in inputs_of(graph):
+    for i in inputs_of(plan.graph):
         if plan.budget.start[i] == "store":
-            raise PoetError(f"{graph.tensor_text(i)} starts in the store; C loads inputs into RAM")
+            where = plan.graph.tensor_text(i)
+            raise PoetError(f"{where} starts in the store; C loads inputs into RAM")
+
+
+def _check_numbers(*, seed: int, samples: int, steps: int, lr: float) -> None:
+    for name, number, least in (("seed", seed, 0), ("samples", samples, 1), ("steps", steps, 1)):
+        if not least <= number <= _MOST:
+            raise PoetError(f"{name} is {number}; it must be from {least} to {_MOST:,}")
+    if not 0 <= lr < inf:
+        raise PoetError(f"lr is {lr}; it must be 0 or more, and finite")
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise PoetError(f"{folder} is a file; C is written into a folder")
     if folder.exists() and any(folder.iterdir()) and not force:
         raise PoetError(f"{folder} is not empty: force=True writes over it")
-    limit = arena_limit(plan, board)
-    plan, found = _fitting(plan, limit)
-    known = _known_values(graph, seed)
-    if weights is None:
-        values = first_values(graph, seed, known)
-    else:
-        values = weights_from(graph, Path(weights), seed, known)
-    if data is not None and str(data) == "real":
-        records = _real_samples(graph, samples)
-    elif data is not None:
-        records = samples_from(graph, Path(data))
-    else:
-        records = random_samples(graph, samples, seed)
-    where = layout(plan, len(records), inputs_of(graph))
-    made = write_folder(
-        folder, plan, board, found, limit, where, scalars(graph), steps, learning_rate
-    )
-    header = Header(
-        steps_to_do=steps, steps_done=0, samples=len(records), data_at=where.data_at, seed=seed,
-        learning_rate=learning_rate, fingerprint=graph.fingerprint,
-    )  # fmt: skip
-    write_image(folder / "card.img", graph, where, header, values, records)
-    (folder / REFERENCE).unlink(missing_ok=True)
-    if find_spec("torch") is not None:
-        _write_reference(folder / REFERENCE, graph, values, records, steps, learning_rate, seed)
-    return made
 
 
-def _known_values(graph: Graph, seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """What a new network of the zoo holds. Code that a plan names is not run."""
-    from poet.zoo import parse
-
-    try:
-        spec = parse(graph.name)
-    except PoetError:
-        return {}
-    if find_spec("torch") is None:
-        return {}
-    from poet.tracer.by_name import made_by_name
-
-    model = made_by_name(spec.text, seed)[0]
-    shapes = {t.name: tuple(t.shape or ()) for t in graph.tensors}
-    return {
-        name: tensor.detach().numpy()
-        for name, tensor in (*model.named_parameters(), *model.named_buffers())
-        if shapes.get(name) == tuple(tensor.shape)
-    }
-
-
-def _real_samples(graph: Graph, count: int) -> list[Arrays]:
-    """Held-out batches of the data that the zoo has for this model."""
-    from poet.data import evaluation
-
-    wanted = inputs_of(graph)
-    made = []
-    for example in evaluation(graph.name, count):
-        leaves = example.values() if isinstance(example, dict) else example
-        made.append({i: leaf.numpy() for i, leaf in zip(wanted, leaves, strict=True)})
-    return made
+def _arena_limit(plan: Plan, board: Board | None) -> int | None:
+    """The most bytes an arena may have: the plan's budget, on a board what it has."""
+    asked = plan.budget.ram_bytes
+    if board is None:
+        return asked
+    free = board.ram_bytes - board.reserved_bytes
+    if asked is not None and asked > free:
+        if plan.peak_bytes is not None and plan.peak_bytes <= free:
+            return free
+        raise PoetError(
+            f"the plan is for {asked:,} bytes of RAM; {board.name} has {free:,} beside "
+            f'{board.reserved_bytes:,} for stack and variables. Plan with ram="{free}"'
+        )
+    return free if asked is None else asked
 
 
 def _fitting(plan: Plan, limit: int | None) -> tuple[Plan, Placed]:
@@ -153,66 +142,55 @@ def _fitting(plan: Plan, limit: int | None) -> tuple[Plan, Placed]:
     )
 
 
-def _write_reference(
-    path: Path,
-    graph: Graph,
-    values: Arrays,
-    records: list[Arrays],
-    steps: int,
-    learning_rate: float,
-    seed: int,
-) -> None:
-    """The same steps in PyTorch, in float32 and in float64."""
-    import torch
+def _tensors(graph: Graph, weights: str | Path | None, seed: int) -> Arrays:
+    """What lasts from step to step, as the card begins with it."""
+    known = _known_values(graph, seed)
+    if weights is None:
+        return first_values(graph, seed, known)
+    return weights_from(graph, Path(weights), seed, known)
 
-    from poet.runtime.step.reference import reference_step
 
-    special = scalars(graph)
-    kept: dict[str, np.ndarray[Any, Any]] = {
-        f"start/{graph.tensors[i].name}": array for i, array in values.items()
+def _known_values(graph: Graph, seed: int) -> dict[str, Array]:
+    """What a new network of the zoo holds. Code that a plan names is not run."""
+    from poet.zoo import parse
+
+    try:
+        spec = parse(graph.name)
+    except PoetError:
+        return {}
+    if find_spec("torch") is None:
+        return {}
+    from poet.tracer.by_name import made_by_name
+
+    model = made_by_name(spec.text, seed)[0]
+    shapes = {t.name: tuple(t.shape or ()) for t in graph.tensors}
+    return {
+        name: tensor.detach().numpy()
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        if shapes.get(name) == tuple(tensor.shape)
     }
-    loss = next((i for i, t in enumerate(graph.tensors) if t.role == "output"), None)
-    for name, dtype in (("float32", torch.float32), ("float64", torch.float64)):
-        state = {i: torch.from_numpy(array.copy()) for i, array in values.items()}
-        losses = []
-        for step in range(steps):
-            batch = {i: torch.from_numpy(array.copy())
-                     for i, array in records[step % len(records)].items()}  # fmt: skip
-            if "rate" in special:
-                batch[special["rate"]] = torch.tensor(learning_rate, dtype=torch.float64)
-            if "count" in special:
-                batch[special["count"]] = torch.tensor(step + 1, dtype=torch.int64)
-
-            def mask(op: int, shape: tuple[int, ...], p: float, step: int = step) -> torch.Tensor:
-                return torch.from_numpy(dropout_mask(shape, p, seed, step + 1, op))
-
-            done = reference_step(graph, {**state, **batch}, dtype, mask)
-            state = {i: done[graph.heir.get(i, i)] for i in state}
-            if loss is not None:
-                losses.append(float(done[loss]))
-        for i, tensor in state.items():
-            kept[f"{name}/{graph.tensors[i].name}"] = tensor.contiguous().numpy()
-        kept[f"{name} losses"] = np.array(losses)
-    write_safetensors(kept, path)
 
 
-def dropout_mask(
-    shape: tuple[int, ...], p: float, seed: int, step: int, op: int
-) -> np.ndarray[Any, Any]:
-    """The mask that dropout.c makes, number for number."""
-    with np.errstate(over="ignore"):
+def _records(graph: Graph, data: str | Path | None, count: int, seed: int) -> list[Arrays]:
+    """The samples of the card: a file's, held-out ones of the zoo, or noise."""
+    if data is None:
+        return random_samples(graph, count, seed)
+    return _real_samples(graph, count) if str(data) == "real" else samples_from(graph, Path(data))
 
-        def mixed(x: Any) -> Any:
-            x = x ^ (x >> np.uint32(16))
-            x = x * np.uint32(0x7FEB352D)
-            x = x ^ (x >> np.uint32(15))
-            x = x * np.uint32(0x846CA68B)
-            return x ^ (x >> np.uint32(16))
 
-        key = mixed(mixed(mixed(np.uint32(seed)) + np.uint32(step)) + np.uint32(op))
-        count = int(np.prod(shape, dtype=np.int64))
-        drawn = mixed(key + np.arange(count, dtype=np.uint32)) >> np.uint32(8)
-    kept = np.float32(1.0 - p)
-    chance = drawn.astype(np.float32) * np.float32(1 / 16777216)
-    value = np.float32(1) / kept if kept > 0 else np.float32(0)
-    return np.where(chance < kept, value, np.float32(0)).reshape(shape)
+def _real_samples(graph: Graph, count: int) -> list[Arrays]:
+    """Held-out batches of the data that the zoo has for this model."""
+    from poet.data import evaluation
+
+    wanted = inputs_of(graph)
+    made = []
+    for example in evaluation(graph.name, count):
+        leaves = list(example.values() if isinstance(example, dict) else example)
+        if len(leaves) != len(wanted):
+            names = ", ".join(graph.tensors[i].name for i in wanted)
+            raise PoetError(
+                f"a batch of {graph.name}'s data has {len(leaves)} tensors; the inputs of the step "
+                f"are {names}"
+            )
+        made.append({i: leaf.numpy() for i, leaf in zip(wanted, leaves, strict=True)})
+    return made

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from poet.costs.analytic import transfer
 from poet.profiling.laps import Laps
 from poet.profiling.rates import Rates
 from poet.profiling.store_speed import Beside
-from poet.values.device import CLASS_FIGURES, LEAST_SPEED, PLAIN, Costs, Device, Run, Transfer
+from poet.values.device import CLASS_FIGURES, LEAST_SPEED, PLAIN, Costs, Device, Run
 from poet.values.graph import Graph
 from poet.values.profile import StoreSpeed
 
@@ -102,21 +103,14 @@ def costs_of(
             }
             for (all_kept, little_ram), nbytes in zip(pairs, scratch, strict=True)
         ),
-        tensors=tuple(_transfer(tensor.nbytes, device, speed) for tensor in graph.tensors),
+        tensors=tuple(
+            transfer(device, speed.in_seconds(tensor.nbytes), speed.out_seconds(tensor.nbytes))
+            for tensor in graph.tensors
+        ),
         idle_watts=device.idle_watts,
         duplex=device.duplex,
         compute_speed_in_overlap=device.compute_speed_in_overlap or 1.0,
         transfer_speed_in_overlap=device.transfer_speed_in_overlap or 1.0,
-    )
-
-
-def _transfer(nbytes: int, device: Device, speed: StoreSpeed) -> Transfer:
-    in_seconds, out_seconds = speed.in_seconds(nbytes), speed.out_seconds(nbytes)
-    return Transfer(
-        in_seconds=in_seconds,
-        in_joules=in_seconds * device.page_in_watts,
-        out_seconds=out_seconds,
-        out_joules=out_seconds * device.page_out_watts,
     )
 
 

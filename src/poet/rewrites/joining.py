@@ -5,9 +5,7 @@ from typing import Any
 
 import msgspec
 
-from poet.values.graph import Call, InPlace, Op, Tensor, Value
-
-Reference = dict[str, int]
+from poet.values.graph import Call, InPlace, JsonReference, Op, Tensor, Value
 
 
 def joined(ops: Sequence[Op], hidden: frozenset[int], tensors: Sequence[Tensor], name: str) -> Op:
@@ -25,7 +23,7 @@ def joined(ops: Sequence[Op], hidden: frozenset[int], tensors: Sequence[Tensor],
     for op in ops:
         offset = len(values)
 
-        def moved(reference: Reference, offset: int = offset) -> Reference:
+        def moved(reference: JsonReference, offset: int = offset) -> JsonReference:
             ((tag, n),) = reference.items()
             if tag == "value":
                 return {"value": n + offset}
@@ -81,7 +79,7 @@ def renumbered(
         for i in place
     ]
 
-    def moved(reference: Reference) -> Reference:
+    def moved(reference: JsonReference) -> JsonReference:
         return {"tensor": place[reference["tensor"]]} if "tensor" in reference else reference
 
     return made, [_moved_op(op, place, moved) for op in ops], place

@@ -13,8 +13,6 @@ import torch
 
 from poet.errors import PoetError
 
-Reference = dict[str, int]
-
 
 def kind_of(target: torch._ops.OpOverload) -> str:
     """`aten.convolution`, `aten.add.Tensor`: the overload is left out where it is the default."""

@@ -4,9 +4,9 @@ from typing import Any, Protocol
 
 import torch
 
-from poet.tracer.arguments import Reference, dtype_text, encode, kind_of, named_arguments
+from poet.tracer.arguments import dtype_text, encode, kind_of, named_arguments
 from poet.tracer.nodes import GETITEM, Node, factory_dtype, strides_of
-from poet.values.graph import Call, Value
+from poet.values.graph import Call, JsonReference, Value
 
 
 class Storages(Protocol):
@@ -25,7 +25,7 @@ class OpBuilder:
         self.calls: list[Call] = []
         self.values: list[Value] = []
         self.inputs: dict[int, None] = {}
-        self._seen: dict[Node, Reference] = {}
+        self._seen: dict[Node, JsonReference] = {}
 
     def reference(self, node: Node) -> Any:
         """What an argument stands for: a tensor, a view made here, or a plain number."""
@@ -41,7 +41,7 @@ class OpBuilder:
         self._seen[node] = found
         return found
 
-    def _view(self, node: Node, root: Reference) -> Reference:
+    def _view(self, node: Node, root: JsonReference) -> JsonReference:
         """Repeat the call that makes a view."""
         source, place = node, None
         if node.target is GETITEM:
@@ -53,7 +53,7 @@ class OpBuilder:
             return self.reference(node.args[0])  # type: ignore[arg-type, no-any-return]
         arguments = self.arguments(source)
         made = self.value(node.meta["val"], root)
-        results: list[Reference | None] = [made]
+        results: list[JsonReference | None] = [made]
         if place is not None:
             results = [None] * len(source.meta["val"])
             results[int(place)] = made  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ class OpBuilder:
         given = named_arguments(node) | factory_dtype(node)
         return {name: encode(a, self.reference) for name, a in given.items()}
 
-    def value(self, made: torch.Tensor, view_of: Reference | None = None) -> Reference:
+    def value(self, made: torch.Tensor, view_of: JsonReference | None = None) -> JsonReference:
         self.values.append(
             Value(
                 nbytes=0 if view_of else made.untyped_storage().nbytes(),
@@ -77,7 +77,7 @@ class OpBuilder:
         return {"value": len(self.values) - 1}
 
     def add(
-        self, node: Node, arguments: dict[str, Any], results: tuple[Reference | None, ...]
+        self, node: Node, arguments: dict[str, Any], results: tuple[JsonReference | None, ...]
     ) -> None:
         assert isinstance(node.target, torch._ops.OpOverload)
         self.calls.append(Call(kind=kind_of(node.target), arguments=arguments, results=results))

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from poet.calls.references import named_in
+from poet.calls.updates import SCALARS
 from poet.errors import PoetError
 from poet.tracer.arguments import decode, target_of
 from poet.tracer.kernels import KERNELS
@@ -96,7 +98,7 @@ def _runner(op: Op) -> Callable[[Memory], None]:
     steps = []
     for call in op.calls:
         kernel = KERNELS.get(call.kind)
-        scalars: tuple[str, ...] = ("learning_rate", "step")
+        scalars: tuple[str, ...] = SCALARS
         function: Callable[..., Any]
         if kernel is None:
             function, scalars = target_of(call.kind), ()
@@ -105,8 +107,9 @@ def _runner(op: Op) -> Callable[[Memory], None]:
         steps.append((function, call.arguments, scalars, call.results))
     last_use: dict[int, int] = {}
     for at, call in enumerate(op.calls):
-        for n in (*_values_in(call.arguments), *_values_in(list(call.results))):
-            last_use[n] = at
+        for tag, n in named_in(call):
+            if tag == "value":
+                last_use[n] = at
     dying: dict[int, list[int]] = {}
     for n, at in last_use.items():
         dying.setdefault(at, []).append(n)
@@ -145,15 +148,3 @@ def _runner(op: Op) -> Callable[[Memory], None]:
             memory.ram.setdefault(i, tensor)
 
     return run
-
-
-def _values_in(argument: Any) -> Iterable[int]:
-    if isinstance(argument, dict):
-        for tag, item in argument.items():
-            if tag == "value" and isinstance(item, int):
-                yield item
-            else:
-                yield from _values_in(item)
-    elif isinstance(argument, list | tuple):
-        for item in argument:
-            yield from _values_in(item)

@@ -6,6 +6,7 @@ temporaries are reused. Arithmetic on the learning rate and the step count is Py
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,50 +57,21 @@ def adam(
     weight_decay: float,
 ) -> tuple[Tensor, ...]:
     decayed = gradient.add(parameter, alpha=weight_decay) if weight_decay != 0 else gradient
-    _moments(exp_avg, exp_avg_sq, decayed, beta1, beta2)
+    exp_avg.lerp_(decayed, 1 - beta1)
+    exp_avg_sq.mul_(beta2).addcmul_(decayed, decayed, value=1 - beta2)
     del decayed  # before the next temporary is made
-    return _descent(parameter, exp_avg, exp_avg_sq, learning_rate, step, beta1, beta2, epsilon)
-
-
-def adamw(
-    *,
-    parameter: Tensor,
-    gradient: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    learning_rate: float,
-    step: int,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    weight_decay: float,
-) -> tuple[Tensor, ...]:
-    if weight_decay != 0:
-        parameter.mul_(1 - learning_rate * weight_decay)
-    _moments(exp_avg, exp_avg_sq, gradient, beta1, beta2)
-    return _descent(parameter, exp_avg, exp_avg_sq, learning_rate, step, beta1, beta2, epsilon)
-
-
-def _moments(
-    exp_avg: Tensor, exp_avg_sq: Tensor, gradient: Tensor, beta1: float, beta2: float
-) -> None:
-    exp_avg.lerp_(gradient, 1 - beta1)
-    exp_avg_sq.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-
-
-def _descent(
-    parameter: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    learning_rate: float,
-    step: int,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-) -> tuple[Tensor, ...]:
     step_size = learning_rate / (1 - beta1**step)
     denominator = exp_avg_sq.sqrt().div_((1 - beta2**step) ** 0.5).add_(epsilon)
     return parameter.addcdiv_(exp_avg, denominator, value=-step_size), exp_avg, exp_avg_sq
+
+
+def adamw(
+    *, parameter: Tensor, learning_rate: float, weight_decay: float, **others: Any
+) -> tuple[Tensor, ...]:
+    """The decay by itself, and then Adam without any."""
+    if weight_decay != 0:
+        parameter.mul_(1 - learning_rate * weight_decay)
+    return adam(parameter=parameter, learning_rate=learning_rate, weight_decay=0.0, **others)
 
 
 KERNELS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {

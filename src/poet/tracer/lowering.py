@@ -26,7 +26,7 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 
 from poet.errors import PoetError
-from poet.tracer.arguments import Reference, dtype_text, encode
+from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
 from poet.tracer.nodes import (
     GETITEM,
@@ -41,7 +41,7 @@ from poet.tracer.nodes import (
     storage_of,
     strides_of,
 )
-from poet.values.graph import Call, Op, Phase, Role, Tensor, Value
+from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor, Value
 
 _FIRST = "the gradient of the loss"
 
@@ -72,7 +72,7 @@ class View(NamedTuple):
     tensor: int
     calls: tuple[Call, ...]
     values: tuple[Value, ...]
-    result: Reference
+    result: JsonReference
 
 
 def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = True) -> Lowered:
@@ -252,7 +252,7 @@ class _Lowering:
         role: Role = "gradient" if phase == "backward" else "activation"
         name = op_name(node)
         outputs: list[int] = []
-        references: list[Reference | None] = []
+        references: list[JsonReference | None] = []
         for place, item in enumerate(results):
             if not isinstance(item, torch.Tensor):
                 references.append(None)
@@ -355,7 +355,7 @@ class _Lowering:
     def _copy(
         self,
         builder: OpBuilder,
-        source: Reference,
+        source: JsonReference,
         node: Node,
         name: str,
         role: Role,

@@ -291,12 +291,12 @@ class Program:
 
         With `only_empty`, to those places alone whose old value the step has freed.
         """
-        heir = self.graph.heir
+        heirs = self.graph.heir
         with torch.no_grad():
             for old, home in self.homes().items():
                 if only_empty and home.untyped_storage().nbytes():
                     continue
-                new = found(heir[old]) if old in heir else None
+                new = found(heirs[old]) if old in heirs else None
                 if new is not None and new.data_ptr() != home.data_ptr():
                     if not home.untyped_storage().nbytes():  # emptied when the step freed it
                         home.untyped_storage().resize_(self.graph.tensors[old].nbytes)

@@ -25,6 +25,8 @@ Phase = Literal["forward", "backward", "update"]
 MAX_BYTES = 2**53 - 1
 """The largest size POET handles: the largest integer that every JSON reader keeps exact."""
 MAX_ARGUMENT_DEPTH = 32
+JsonReference = dict[str, int]
+"""`{"tensor": 5}`, a tensor of the graph, or `{"value": 2}`, an inner value of an op."""
 _TAGS = {
     "tensor": int, "value": int, "float": str, "dtype": str, "device": str, "layout": str,
     "memory_format": str,
@@ -92,7 +94,7 @@ class Value(
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
-    view_of: dict[str, int] | None = None
+    view_of: JsonReference | None = None
 
     def __post_init__(self) -> None:
         check_range("nbytes", self.nbytes, MAX_BYTES)
@@ -118,7 +120,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     kind: str
     arguments: dict[str, Any] = {}
-    results: tuple[dict[str, int] | None, ...] = ()
+    results: tuple[JsonReference | None, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """The kind without its overload: `aten.add` of `aten.add.Tensor`."""
+        return ".".join(self.kind.split(".", 2)[:2])
 
 
 class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

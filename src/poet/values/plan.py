@@ -121,6 +121,12 @@ def draft(graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> Pla
     return Plan(status="unknown", budget=budget, schedule=schedule, graph=graph, costs=costs)
 
 
+def in_turns(plan: Plan) -> Plan:
+    """The same schedule with transfers that computing waits for, and no deadline."""
+    budget = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
+    return draft(plan.graph, plan.costs, budget, plan.schedule)
+
+
 def summary(plan: Plan) -> list[tuple[str, str]]:
     """The plan for people: labels and texts, in reading order."""
     budget, rows = plan.budget, [("graph", printable(plan.graph.name)), ("status", plan.status)]

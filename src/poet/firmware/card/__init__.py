@@ -1,1 +1,1 @@
-"""The card: what lies on it, and what a new one holds."""
+"""The card: its `image`, the `initial` contents of a new one, and `safetensors` files for both."""

@@ -17,11 +17,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from poet.calls.updates import SCALARS, UPDATES
 from poet.errors import PoetError
 from poet.values.graph import Graph
 from poet.values.plan import Plan
 from poet.values.schedule import PERSISTENT, PageIn, PageOut
 
+Arrays = dict[int, np.ndarray[Any, Any]]
+"""Contents of tensors, by their numbers."""
 HELD_TYPES = ("float32", "float64", "int64", "int32", "bool", "uint8")
 """Element types that a card can hold."""
 SECTOR = 512
@@ -30,7 +33,7 @@ _HEADER = struct.Struct("<8sIIIIIId32s436x")
 _MOST_BYTES = 2**32 - SECTOR
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
+class CardLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Where everything lies on the card, in bytes. Tensors are named by number, inputs too."""
 
     slots: dict[int, int]
@@ -63,6 +66,28 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         return body + struct.pack("<I", zlib.crc32(body))
 
 
+def scalars(graph: Graph) -> dict[str, int]:
+    """The tensors of the learning rate and of the step count, by the updates' names for them."""
+    found: dict[str, int] = {}
+    for op in graph.ops:
+        for call in op.calls:
+            if call.kind not in UPDATES:
+                continue
+            for name in SCALARS:
+                argument = call.arguments.get(name)
+                if not isinstance(argument, dict):
+                    continue
+                if found.setdefault(name, argument["tensor"]) != argument["tensor"]:
+                    raise PoetError(f"C is written for one learning rate; {graph.name} has several")
+    return found
+
+
+def inputs_of(graph: Graph) -> tuple[int, ...]:
+    """The tensors of a batch, in the order of a record."""
+    special = set(scalars(graph).values())
+    return tuple(i for i in graph.given if graph.tensors[i].role == "input" and i not in special)
+
+
 def read_header(image: bytes, name: str = "the card") -> Header:
     """The header of an image, refused if it is not one."""
     body, checksum = image[: _HEADER.size], image[_HEADER.size : SECTOR]
@@ -79,8 +104,8 @@ def read_header(image: bytes, name: str = "the card") -> Header:
     )  # fmt: skip
 
 
-def layout(plan: Plan, samples: int, record: tuple[int, ...]) -> Layout:
-    """Slots for what lasts and for what is paged, and a record with the inputs named."""
+def card_layout(plan: Plan, samples: int) -> CardLayout:
+    """Slots for what lasts and for what is paged, and records with the inputs of a step."""
     graph, at = plan.graph, SECTOR
     slots: dict[int, int] = {}
     paged = {s.tensor for s in plan.schedule if isinstance(s, PageIn | PageOut)}
@@ -95,10 +120,10 @@ def layout(plan: Plan, samples: int, record: tuple[int, ...]) -> Layout:
         if old in slots:
             slots.setdefault(new, slots[old])
     offsets, length = {}, 0
-    for i in record:
+    for i in inputs_of(graph):
         offsets[i] = length
         length += -(-graph.tensors[i].nbytes // 8) * 8
-    made = Layout(
+    made = CardLayout(
         slots=slots, record=offsets, record_bytes=_sectors(length), data_at=at, samples=samples
     )
     if made.image_bytes > _MOST_BYTES:
@@ -109,29 +134,29 @@ def layout(plan: Plan, samples: int, record: tuple[int, ...]) -> Layout:
 def write_image(
     path: Path,
     graph: Graph,
-    where: Layout,
+    card: CardLayout,
     header: Header,
-    tensors: dict[int, np.ndarray[Any, Any]],
-    records: list[dict[int, np.ndarray[Any, Any]]],
+    tensors: Arrays,
+    records: list[Arrays],
 ) -> None:
     """An image with these tensors in their slots and these samples; what is not given is zero."""
     with path.open("wb") as file:
-        file.truncate(where.image_bytes)
+        file.truncate(card.image_bytes)
         file.write(header.packed())
         for i, array in tensors.items():
-            file.seek(where.slots[i])
+            file.seek(card.slots[i])
             file.write(_bytes_of(graph, i, array))
         for n, record in enumerate(records):
             for i, array in record.items():
-                file.seek(where.data_at + n * where.record_bytes + where.record[i])
+                file.seek(card.data_at + n * card.record_bytes + card.record[i])
                 file.write(_bytes_of(graph, i, array))
 
 
-def read_tensors(path: Path, graph: Graph, where: Layout) -> dict[int, np.ndarray[Any, Any]]:
+def read_tensors(path: Path, graph: Graph, card: CardLayout) -> Arrays:
     """What lasts: parameters, buffers and optimizer state as they are on the card."""
     image = np.memmap(path, dtype=np.uint8, mode="r")
-    if len(image) < where.image_bytes:
-        raise PoetError(f"{path} has {len(image):,} bytes; it should have {where.image_bytes:,}")
+    if len(image) < card.image_bytes:
+        raise PoetError(f"{path} has {len(image):,} bytes; it should have {card.image_bytes:,}")
     header = read_header(bytes(image[:SECTOR]), str(path))
     if header.fingerprint != graph.fingerprint:
         raise PoetError(f"{path} is the card of another network")
@@ -139,7 +164,7 @@ def read_tensors(path: Path, graph: Graph, where: Layout) -> dict[int, np.ndarra
     for i in graph.given:
         tensor = graph.tensors[i]
         if tensor.role in PERSISTENT and tensor.dtype is not None:
-            raw = bytes(image[where.slots[i] : where.slots[i] + tensor.nbytes])
+            raw = bytes(image[card.slots[i] : card.slots[i] + tensor.nbytes])
             found[i] = np.frombuffer(raw, dtype=tensor.dtype).reshape(tensor.shape or ())
     return found
 

@@ -1,1 +1,1 @@
-"""Firmware, run on an emulated board and compared with PyTorch."""
+"""A folder of C, run on an emulated board (`emulation`) and beside PyTorch (`comparison`)."""

@@ -18,7 +18,7 @@ EMULATOR = "qemu-system-arm"
 CROSS_COMPILER = "arm-none-eabi-gcc"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     """One training step as the firmware counted it."""
 
     number: int
@@ -33,7 +33,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     stack_bytes: int
 
 
-class Ram(msgspec.Struct, frozen=True, kw_only=True):
+class ImageRam(msgspec.Struct, frozen=True, kw_only=True):
     """The image's RAM, from the linker: the stack's room, the arena, variables beside them."""
 
     used_bytes: int
@@ -42,11 +42,11 @@ class Ram(msgspec.Struct, frozen=True, kw_only=True):
     limit_bytes: int
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What a firmware did. `differences` says where it was not what was planned."""
+class Emulation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a firmware did on its board. `differences` says where it was not what was planned."""
 
-    steps: tuple[Step, ...]
-    ram: Ram | None
+    steps: tuple[StepCounts, ...]
+    ram: ImageRam | None
     differences: tuple[str, ...]
 
 
@@ -54,8 +54,8 @@ def emulate(
     folder: Path,
     steps: int | None = None,
     seconds: float = 600.0,
-    progress: Callable[[Step, int, int], None] | None = None,
-) -> Run:
+    progress: Callable[[StepCounts, int, int], None] | None = None,
+) -> Emulation:
     """Build the folder, and take `steps` steps on its card from where it stands.
 
     `progress` is told each step, how many are done, and of how many.
@@ -64,20 +64,20 @@ def emulate(
     build(folder, made)
     count = made.steps if steps is None else steps
     _ask_for(folder / "card.img", count)
-    found: list[Step] = []
+    found: list[StepCounts] = []
     said: list[str] = []
     finished = False
     for line in _output(folder, made, seconds):
         said.append(line)
         if line.startswith("step "):
-            found.append(_step(line))
+            found.append(_counts(line))
             if progress is not None:
                 progress(found[-1], len(found), count)
         finished = finished or line == "done"
     if not finished:
         text = "\n".join(said[-5:]) or "it said nothing"
         raise PoetError(f"the firmware did not end well: {text}")
-    return Run(
+    return Emulation(
         steps=tuple(found),
         ram=None if made.target == "host" else image_ram(folder, made),
         differences=tuple(_differences(made, found)),
@@ -157,17 +157,17 @@ def _output(folder: Path, made: Firmware, seconds: float) -> Iterator[str]:
         raise PoetError(f"the firmware stopped with exit code {running.returncode}: {text}")
 
 
-def _step(line: str) -> Step:
+def _counts(line: str) -> StepCounts:
     words = line.split()
     (loss,) = struct.unpack("<f", struct.pack("<I", int(words[3], 16)))
-    return Step(
+    return StepCounts(
         number=int(words[1]), loss=loss, instructions=int(words[5]), page_ins=int(words[7]),
         page_in_bytes=int(words[8]), page_outs=int(words[10]), page_out_bytes=int(words[11]),
         streamed_bytes=int(words[13]), peak_bytes=int(words[15]), stack_bytes=int(words[17]),
     )  # fmt: skip
 
 
-def _differences(made: Firmware, steps: list[Step]) -> list[str]:
+def _differences(made: Firmware, steps: list[StepCounts]) -> list[str]:
     texts = []
     for step in steps:
         for what, counted, planned in (
@@ -185,7 +185,7 @@ def _differences(made: Firmware, steps: list[Step]) -> list[str]:
     return texts
 
 
-def image_ram(folder: Path, made: Firmware) -> Ram:
+def image_ram(folder: Path, made: Firmware) -> ImageRam:
     """Sizes in RAM, from the linker's map."""
     board = find_board(made.target)
     assert board is not None
@@ -197,7 +197,7 @@ def image_ram(folder: Path, made: Firmware) -> Ram:
             sizes[words[0]] = int(words[2], 16)
         elif words[1:2] == ["ram_end"]:
             end = int(words[0], 16)
-    return Ram(
+    return ImageRam(
         used_bytes=end - board.ram_origin,
         stack_bytes=sizes[".stack"],
         arena_bytes=sizes[".arena"],

@@ -1,1 +1,1 @@
-"""Plan -> addresses: what is alive when, and where it lies."""
+"""Plan -> addresses: `lifetimes` says what is alive when, `arena` where it lies."""

@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.place.lifetimes import Block
+from poet.firmware.place.lifetimes import Block, Lifetimes, lifetimes
 from poet.native import COMPILERS, built
+from poet.values.plan import Plan
 
 TRIES = 120_000
 """Orders that are tried at most. Counted, not timed: the same plan gives the same addresses."""
@@ -40,6 +41,19 @@ class Placement(msgspec.Struct, frozen=True):
 
     offsets: tuple[int, ...]
     arena_bytes: int
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """What a plan has in RAM, and when; and an address for all of it."""
+
+    lives: Lifetimes
+    placement: Placement
+
+
+def placed(plan: Plan, limit: int | None) -> Placed:
+    """Addresses for all that a plan has in RAM; the arena may come out above the limit."""
+    lives = lifetimes(plan)
+    return Placed(lives, place(lives.blocks, 2**62 if limit is None else limit))
 
 
 def least_bytes(blocks: Sequence[Block]) -> int:

@@ -11,7 +11,8 @@ Time is counted in ticks: one for each call of an op that runs, one for each tra
 import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop, loops
-from poet.calls.operands import Reference, Work, works
+from poet.calls.operands import Work, works
+from poet.calls.references import Reference
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
 from poet.values.device import PLAIN
@@ -36,7 +37,7 @@ class Block(msgspec.Struct):
         return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
 
-class Line(msgspec.Struct):
+class SeatedInstruction(msgspec.Struct):
     """An instruction with the blocks that its tensors and values lie in while it runs.
 
     Of what an op streams, the block holds a tile. Its `loops` are found by the numbers of the calls
@@ -57,7 +58,7 @@ class Lifetimes(msgspec.Struct):
     """The blocks of a plan, and its instructions over them."""
 
     blocks: list[Block]
-    lines: list[Line]
+    instructions: list[SeatedInstruction]
     start: dict[int, int]
     """The blocks of the tensors that are in RAM when a step begins, by tensor ..."""
     end: dict[int, int]
@@ -76,7 +77,7 @@ class _Walk:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.graph = plan, plan.graph
         self.blocks: list[Block] = []
-        self.lines: list[Line] = []
+        self.instructions: list[SeatedInstruction] = []
         self.tick = 0
         self.works: dict[int, list[Work]] = {}
         # Tensors in RAM: block and the tick their stay began with.
@@ -93,17 +94,17 @@ class _Walk:
             if isinstance(instruction, Compute):
                 self.compute(instruction)
             elif isinstance(instruction, PageIn):
-                line = self.line(instruction)
+                seated = self.seat(instruction)
                 self.arrive(instruction.tensor, self.new_block(instruction.tensor))
-                line.new_bytes = self.graph.tensors[instruction.tensor].nbytes
-                line.blocks = self.seats()
+                seated.new_bytes = self.graph.tensors[instruction.tensor].nbytes
+                seated.blocks = self.seats()
                 self.tick += 1
             elif isinstance(instruction, PageOut):
-                self.line(instruction).blocks = self.seats()
+                self.seat(instruction).blocks = self.seats()
                 self.tick += 1
             else:
-                line = self.line(instruction)
-                line.gone_bytes = self.graph.tensors[instruction.tensor].nbytes
+                seated = self.seat(instruction)
+                seated.gone_bytes = self.graph.tensors[instruction.tensor].nbytes
                 self.leave(instruction.tensor, self.tick - 1)
         end = {i: block for i, (block, _) in self.here.items()}
         for i in list(self.here):
@@ -112,20 +113,20 @@ class _Walk:
         kept = [block for block in self.blocks if block.spans]
         number = {id(block): n for n, block in enumerate(kept)}
         new = {n: number[id(b)] for n, b in enumerate(self.blocks) if b.spans}
-        for line in self.lines:
-            line.blocks = {key: new[n] for key, n in line.blocks.items()}
+        for seated in self.instructions:
+            seated.blocks = {key: new[n] for key, n in seated.blocks.items()}
         return Lifetimes(
             blocks=kept,
-            lines=self.lines,
+            instructions=self.instructions,
             start={i: new[n] for i, n in start.items()},
             end={i: new[n] for i, n in end.items()},
             moves=[(new[to], new[source]) for to, source in moves],
             start_bytes=start_bytes,
         )
 
-    def line(self, instruction: Compute | PageIn | PageOut | Free) -> Line:
-        self.lines.append(Line(instruction))
-        return self.lines[-1]
+    def seat(self, instruction: Compute | PageIn | PageOut | Free) -> SeatedInstruction:
+        self.instructions.append(SeatedInstruction(instruction))
+        return self.instructions[-1]
 
     def seats(self) -> dict[Reference, int]:
         return {("tensor", i): block for i, (block, _) in self.here.items()}
@@ -160,29 +161,31 @@ class _Walk:
         k, op = step.op, self.graph.ops[step.op]
         if k not in self.works:
             self.works[k] = works(self.graph, k)
-        line = self.line(step)
-        line.works = self.works[k]
+        seated = self.seat(step)
+        seated.works = self.works[k]
         if step.variant != PLAIN:
             if step.variant not in TILE_BYTES:
                 raise PoetError(
                     f"the plan runs {self.graph.op_text(k)} as {step.variant!r}, which C code "
                     "cannot be written for"
                 )
-            line.loops = {loop.maker: loop for loop in loops(self.graph, k)}
+            seated.loops = {loop.maker: loop for loop in loops(self.graph, k)}
         begin = self.tick
-        ticks = max(1, len(line.works))
-        last_use = _last_uses(line.works)
+        ticks = max(1, len(seated.works))
+        last_use = _last_uses(seated.works)
         seats = self.seats()
-        streamed = {i for loop in line.loops.values() for i in loop.updated}
-        hidden = {loop.gradient for loop in line.loops.values()} | {("tensor", i) for i in streamed}
+        streamed = {i for loop in seated.loops.values() for i in loop.updated}
+        hidden = {loop.gradient for loop in seated.loops.values()} | {
+            ("tensor", i) for i in streamed
+        }
         over = {p.output: p.input for p in op.in_place if p.output not in streamed}
         fresh = [
             i for i in op.outputs if i not in self.here and i not in over and i not in streamed
         ]
         again = [i for i in op.outputs if i in self.here and i not in over]
-        for j, work in enumerate(line.works):
-            if work.number in line.loops:
-                self.tiles(k, line.loops[work.number], step.variant, seats, begin + j)
+        for j, work in enumerate(seated.works):
+            if work.number in seated.loops:
+                self.tiles(k, seated.loops[work.number], step.variant, seats, begin + j)
             for result in work.results:
                 if result is None:
                     continue
@@ -203,14 +206,14 @@ class _Walk:
         for output, old in over.items():
             block, since = self.here.pop(old)
             self.here[output] = (block, since)
-        line.blocks = seats
+        seated.blocks = seats
         left = [i for i in op.consumed if i in self.here]  # streamed, with no need to be here
         for i in left:
             self.leave(i, self.tick - 1)
         workspace = self.plan.costs.ops[k][step.variant].workspace_bytes
         workspace += sum(self.graph.tensors[i].nbytes for i in again)
-        line.new_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in fresh)
-        line.gone_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in left)
+        seated.new_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in fresh)
+        seated.gone_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in left)
 
     def tiles(
         self, k: int, loop: Loop, variant: str, seats: dict[Reference, int], tick: int
@@ -266,11 +269,11 @@ class _Walk:
         Where it was made while its predecessor was still there (new statistics from old ones), it
         has a block of its own, and is copied when all else is done.
         """
-        heir = self.graph.heir
+        heirs = self.graph.heir
         merged: dict[int, int] = {}
         moves = []
         for i, first in start.items():
-            last = end.get(heir.get(i, i))
+            last = end.get(heirs.get(i, i))
             if last is None or last == first:
                 continue
             here, there = self.blocks[first], self.blocks[last]
@@ -278,13 +281,13 @@ class _Walk:
                 if here.spans[-1][1] < self.tick:
                     here.spans.append((self.tick, self.tick))
                 moves.append((first, last))
-                end[heir.get(i, i)] = first
+                end[heirs.get(i, i)] = first
                 continue
             here.spans += there.spans
             there.spans = []
             merged[last] = first
-        for line in self.lines:
-            line.blocks = {key: merged.get(n, n) for key, n in line.blocks.items()}
+        for seated in self.instructions:
+            seated.blocks = {key: merged.get(n, n) for key, n in seated.blocks.items()}
         for i, n in end.items():
             end[i] = merged.get(n, n)
         return moves

@@ -1,7 +1,11 @@
 """The folder: all files of a firmware, and what they say of themselves (`firmware.json`)."""
 
+import os
 import re
+import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -9,14 +13,12 @@ import msgspec
 from poet.calls.loops import loops
 from poet.errors import PoetError
 from poet.firmware.boards import FOLDER, Board
-from poet.firmware.card.image import Layout
-from poet.firmware.place.arena import Placement, check, place
-from poet.firmware.place.lifetimes import Lifetimes, lifetimes
+from poet.firmware.card.image import CardLayout
+from poet.firmware.place.arena import Placed, check
 from poet.firmware.write.source import Source, source_of
 from poet.referee.replay import check as check_plan
-from poet.referee.verdict import Report
 from poet.values.files import read_json, write_json
-from poet.values.plan import Plan, draft
+from poet.values.plan import Plan, in_turns
 
 SOURCES = Path(__file__).parents[1] / "c"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -57,57 +59,51 @@ class Firmware(
     steps: int
     """The steps that a new card asks for."""
     learning_rate: float
-    card: Layout
+    card: CardLayout
 
     @property
     def fragmentation(self) -> float:
         return self.arena_bytes / self.planned_bytes if self.planned_bytes else 1.0
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """A plan with an address for everything."""
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A new folder to write into, which becomes this one when all has gone well.
 
-    lives: Lifetimes
-    placement: Placement
-
-
-def arena_limit(plan: Plan, board: Board | None) -> int | None:
-    """The most bytes an arena may have: the plan's budget, on a board what it has."""
-    asked = plan.budget.ram_bytes
-    if board is None:
-        return asked
-    free = board.ram_bytes - board.reserved_bytes
-    if asked is not None and asked > free:
-        if plan.peak_bytes is not None and plan.peak_bytes <= free:
-            return free
-        raise PoetError(
-            f"the plan is for {asked:,} bytes of RAM; {board.name} has {free:,} beside "
-            f'{board.reserved_bytes:,} for stack and variables. Plan with ram="{free}"'
-        )
-    return free if asked is None else asked
-
-
-def placed(plan: Plan, limit: int | None) -> Placed:
-    """Addresses for all that a plan has in RAM; the arena may come out above the limit."""
-    lives = lifetimes(plan)
-    return Placed(lives, place(lives.blocks, 2**62 if limit is None else limit))
+    If this one is there already, files of the same names are replaced in the end, and others stay.
+    """
+    final = folder.absolute()
+    home = next(each for each in (final, *final.parents) if each.is_dir())
+    made = home / f".{final.name[:64]}.{secrets.token_hex(4)}"
+    try:
+        made.mkdir()
+        try:
+            yield made
+            if home == final:
+                for file in made.iterdir():
+                    os.replace(file, final / file.name)
+            else:
+                final.parent.mkdir(parents=True, exist_ok=True)
+                made.rename(final)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise PoetError(f"cannot write {folder}: {error.strerror or error}") from error
 
 
 def write_folder(
     folder: Path,
     plan: Plan,
     board: Board | None,
-    found: Placed,
+    placed: Placed,
     limit: int | None,
-    where: Layout,
-    scalars: dict[str, int],
+    card: CardLayout,
     steps: int,
-    learning_rate: float,
+    lr: float,
 ) -> Firmware:
-    """Everything but the card. `limit` is the most that the arena may take."""
-    check(found.lives.blocks, found.placement, 2**32 if limit is None else limit)
-    source = source_of(plan, found.lives, found.placement, where, scalars)
-    folder.mkdir(parents=True, exist_ok=True)
+    """Everything but the card, into a folder that exists. `limit` is the most for the arena."""
+    check(placed.lives.blocks, placed.placement, 2**32 if limit is None else limit)
+    source = source_of(plan, placed, card)
     (folder / "step.c").write_text(source.step_c)
     (folder / "memory.h").write_text(source.memory_h)
     names = _needed(source)
@@ -129,10 +125,10 @@ def write_folder(
         (folder / "link.ld").write_text(link_script(board, ram))
         own = ["step.c", "start.c", "limit.c", "bytes.c"]
         (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
-    step = _in_turns(plan)
+    step = check_plan(in_turns(plan))  # transfers as the C does them
     made = Firmware(
         target="host" if board is None else board.name,
-        arena_bytes=found.placement.arena_bytes,
+        arena_bytes=placed.placement.arena_bytes,
         planned_bytes=step.peak_bytes,
         ram_bytes=ram,
         page_ins=step.page_ins,
@@ -146,18 +142,12 @@ def write_folder(
         seconds=step.seconds,
         joules=step.joules,
         steps=steps,
-        learning_rate=learning_rate,
-        card=where,
+        learning_rate=lr,
+        card=card,
     )
     write_json(plan, folder / "plan.json", force=True)
     write_json(made, folder / "firmware.json", force=True)
     return made
-
-
-def _in_turns(plan: Plan) -> Report:
-    """The step with transfers that the processor waits for, as the C does."""
-    budget = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
-    return check_plan(draft(plan.graph, plan.costs, budget, plan.schedule))
 
 
 def read_firmware(folder: Path) -> Firmware:

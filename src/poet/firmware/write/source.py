@@ -7,10 +7,11 @@ import msgspec
 
 from poet.calls.loops import TILE_BYTES
 from poet.calls.operands import Operand, Work
+from poet.calls.updates import SCALARS
 from poet.errors import PoetError
-from poet.firmware.card.image import Layout
-from poet.firmware.place.arena import Placement
-from poet.firmware.place.lifetimes import Lifetimes, Line
+from poet.firmware.card.image import CardLayout, scalars
+from poet.firmware.place.arena import Placed
+from poet.firmware.place.lifetimes import SeatedInstruction
 from poet.firmware.write.kernels import statements
 from poet.firmware.write.kernels.site import Fields, c_float
 from poet.firmware.write.kernels.streams import loop_statements
@@ -28,8 +29,8 @@ MOST_DIMS = 4
 WIDTH = 100
 
 
-class Source(msgspec.Struct):
-    """The files that belong to one plan: names and texts."""
+class Source(msgspec.Struct, frozen=True):
+    """The texts of the files that belong to one plan alone."""
 
     memory_h: str
     step_c: str
@@ -37,24 +38,15 @@ class Source(msgspec.Struct):
     """The kernels that it calls."""
 
 
-def source_of(
-    plan: Plan, lives: Lifetimes, placed: Placement, where: Layout, scalars: dict[str, int]
-) -> Source:
-    """`scalars` are the tensors of the learning rate and the step count."""
-    return _Writer(plan, lives, placed, where, scalars).written()
+def source_of(plan: Plan, placed: Placed, card: CardLayout) -> Source:
+    """The C of a plan, with its tensors at these addresses and in these slots of the card."""
+    return _Writer(plan, placed, card).written()
 
 
 class _Writer:
-    def __init__(
-        self,
-        plan: Plan,
-        lives: Lifetimes,
-        placed: Placement,
-        where: Layout,
-        scalars: dict[str, int],
-    ) -> None:
-        self.plan, self.graph, self.lives = plan, plan.graph, lives
-        self.placed, self.where, self.scalars = placed, where, scalars
+    def __init__(self, plan: Plan, placed: Placed, card: CardLayout) -> None:
+        self.plan, self.graph, self.card = plan, plan.graph, card
+        self.lives, self.placement = placed.lives, placed.placement
         self.names = self._names()
         self.constants: dict[tuple[str, str], str] = {}
         self.kernels: set[str] = set()
@@ -77,8 +69,8 @@ class _Writer:
 
     def written(self) -> Source:
         body: list[str] = []
-        for line in self.lives.lines:
-            body += self._instruction(line)
+        for seated in self.lives.instructions:
+            body += self._instruction(seated)
         for to, source in self.lives.moves:
             nbytes = self.lives.blocks[to].nbytes
             self.kernels.add("copy_bytes")
@@ -100,19 +92,19 @@ class _Writer:
             "",
             '#include "train.h"',
             "",
-            f"enum {{ ARENA_BYTES = {self.placed.arena_bytes} }};",
+            f"enum {{ ARENA_BYTES = {self.placement.arena_bytes} }};",
             "",
         ]
         order = sorted(
             range(len(self.names)),
-            key=lambda n: (self.placed.offsets[n], self.lives.blocks[n].spans[0]),
+            key=lambda n: (self.placement.offsets[n], self.lives.blocks[n].spans[0]),
         )
         for n in order:
             block = self.lives.blocks[n]
             times = " and ".join(f"{first} to {last}" for first, last in block.spans)
             text = printable(block.text)
             kind = C_TYPES.get(block.dtype, "uint8_t")
-            place = f"#define {self.names[n]} (({kind} *)(arena + {self.placed.offsets[n]}))"
+            place = f"#define {self.names[n]} (({kind} *)(arena + {self.placement.offsets[n]}))"
             about = f"/* {text}, {block.nbytes} bytes, from {times} */"
             out += [f"{place} {about}"] if len(place + about) < WIDTH else [about, place]
         return "\n".join([*out, "", "#endif", ""])
@@ -122,14 +114,14 @@ class _Writer:
     def _step(self, body: list[str]) -> str:
         plan, graph = self.plan, self.graph
         loss = next((i for i in self.lives.end if graph.tensors[i].role == "output"), None)
-        rate, count = (self.scalars.get(name) for name in ("rate", "count"))
+        rate, count = map(scalars(graph).get, SCALARS)
         head = [
             f"/* One training step of {_comment(graph.name)}, as it was planned.",
             " *",
             f" * {len(graph.ops)} ops, {plan.recomputed} of them run again, "
             f"{plan.paged_bytes} bytes to and from the card,",
             f" * {plan.peak_bytes or 0} bytes of tensors at the most, "
-            f"in an arena of {self.placed.arena_bytes}.",
+            f"in an arena of {self.placement.arena_bytes}.",
             " */",
             '#include "kernels.h"',
             '#include "memory.h"',
@@ -137,14 +129,14 @@ class _Writer:
             "",
             '__attribute__((section(".arena"), aligned(8))) uint8_t arena[ARENA_BYTES];',
             f"const uint32_t start_bytes = {self.lives.start_bytes};",
-            f"const uint32_t record_bytes = {self.where.record_bytes};",
+            f"const uint32_t record_bytes = {self.card.record_bytes};",
             f'const char fingerprint[33] = "{graph.fingerprint}";',
-            f"const uint32_t loss_at = {self._place(loss, self.lives.end)};",
-            f"const uint32_t rate_at = {self._place(rate, self.lives.start)};",
-            f"const uint32_t count_at = {self._place(count, self.lives.start)};",
+            f"const uint32_t loss_at = {self._address(loss, self.lives.end)};",
+            f"const uint32_t rate_at = {self._address(rate, self.lives.start)};",
+            f"const uint32_t count_at = {self._address(count, self.lives.start)};",
             "",
             *self._slots("residents", self._residents()),
-            *self._slots("inputs", {i: self.where.record[i] for i in self.where.record}),
+            *self._slots("inputs", self.card.record),
         ]
         shapes = [
             f"static const struct {struct} {name} = {{{text}}};"
@@ -153,73 +145,74 @@ class _Writer:
         lines = [*head, *shapes, "", "void step(void)", "{", *body, "}", ""]
         return "\n".join(part for line in lines for part in _wrapped(line))
 
-    def _place(self, i: int | None, where: dict[int, int]) -> str:
-        return NOWHERE if i is None else str(self.placed.offsets[where[i]])
+    def _address(self, i: int | None, blocks: dict[int, int]) -> str:
+        return NOWHERE if i is None else str(self.placement.offsets[blocks[i]])
 
     def _residents(self) -> dict[int, int]:
         return {
-            i: self.where.slots[i]
+            i: self.card.slots[i]
             for i in self.lives.start
-            if i in self.where.slots and self.graph.tensors[i].role != "input"
+            if i in self.card.slots and self.graph.tensors[i].role != "input"
         }
 
-    def _slots(self, name: str, cards: dict[int, int]) -> list[str]:
+    def _slots(self, name: str, on_card: dict[int, int]) -> list[str]:
         rows = [
-            f"    {{{self.placed.offsets[self.lives.start[i]]}, {card}, "
+            f"    {{{self.placement.offsets[self.lives.start[i]]}, {at}, "
             f"{self.graph.tensors[i].nbytes}}}, /* {_comment(self.graph.tensors[i].name)} */"
-            for i, card in cards.items()
+            for i, at in on_card.items()
         ]
         count = f"const uint32_t {name[:-1]}_count = {len(rows)};"
         rows = rows or ["    {0, 0, 0},"]
         return [f"const struct slot {name}[] = {{", *rows, "};", count, ""]
 
-    def _instruction(self, line: Line) -> list[str]:
-        step = line.instruction
+    def _instruction(self, seated: SeatedInstruction) -> list[str]:
+        step = seated.instruction
         if isinstance(step, Compute):
-            return self._compute(line, step)
+            return self._compute(seated, step)
         tensor = self.graph.tensors[step.tensor]
         if isinstance(step, Free):
-            return [f"    give({line.gone_bytes}); /* {_comment(tensor.name)} is free */"]
-        name = self.names[line.blocks["tensor", step.tensor]]
+            return [f"    give({seated.gone_bytes}); /* {_comment(tensor.name)} is free */"]
+        name = self.names[seated.blocks["tensor", step.tensor]]
         call = "page_in" if isinstance(step, PageIn) else "page_out"
-        slot = self.where.slots[step.tensor]
+        slot = self.card.slots[step.tensor]
         return [f"    {call}({name}, {slot}, {tensor.nbytes});"]
 
-    def _compute(self, line: Line, step: Compute) -> list[str]:
+    def _compute(self, seated: SeatedInstruction, step: Compute) -> list[str]:
         op = self.graph.ops[step.op]
         lines = [f"    /* {_comment(op.name)}, {op.phase} */"]
-        if line.new_bytes:
-            lines.append(f"    take({line.new_bytes});")
-        for text in self._statements(line, step):
+        if seated.new_bytes:
+            lines.append(f"    take({seated.new_bytes});")
+        for text in self._statements(seated, step):
             self.kernels.update(re.findall(r"\b(\w+)\(", text))
             lines.append(f"    {text}")
-        if line.gone_bytes:
-            lines.append(f"    give({line.gone_bytes});")
+        if seated.gone_bytes:
+            lines.append(f"    give({seated.gone_bytes});")
         return lines
 
-    def _statements(self, line: Line, step: Compute) -> list[str]:
-        sites = {work.number: _Site(self, step.op, line, work) for work in line.works}
-        updates = {loop.update for loop in line.loops.values()}
+    def _statements(self, seated: SeatedInstruction, step: Compute) -> list[str]:
+        sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
+        updates = {loop.update for loop in seated.loops.values()}
         lines = []
         for number, site in sites.items():
             if number in updates:
                 continue
-            loop = line.loops.get(number)
+            loop = seated.loops.get(number)
             if loop is None:
                 lines += statements(site)
                 continue
             update = None if loop.update is None else sites[loop.update]
             rows = loop.tile_rows(TILE_BYTES[step.variant])
-            lines += loop_statements(site, update, loop, rows, self.where.slots.__getitem__)
+            lines += loop_statements(site, update, loop, rows, self.card.slots.__getitem__)
         return lines
 
 
 class _Site:
     """A call in its place (see `kernels.site.Site`)."""
 
-    def __init__(self, writer: _Writer, k: int, line: Line, work: Work) -> None:
-        self._writer, self._line, self._work = writer, line, work
-        self.kind, self.arguments, self.results = work.kind, work.arguments, work.results
+    def __init__(self, writer: _Writer, k: int, seated: SeatedInstruction, work: Work) -> None:
+        self._writer, self._seated, self._work = writer, seated, work
+        self.kind, self.family = work.kind, work.family
+        self.arguments, self.results = work.arguments, work.results
         self.op_number = k
 
     def refuse(self, why: str) -> Exception:
@@ -231,7 +224,7 @@ class _Site:
             return "NULL"
         if operand.dtype not in C_TYPES:
             raise self.refuse(f"{operand.dtype} has no type in C")
-        block = self._line.blocks[operand.storage]
+        block = self._seated.blocks[operand.storage]
         text = self._writer.names[block]
         if self._writer.lives.blocks[block].dtype != operand.dtype:
             text = f"({C_TYPES[operand.dtype]} *){text}"
@@ -244,7 +237,7 @@ class _Site:
 
     def with_arguments(self, arguments: dict[str, Any]) -> "_Site":
         work = msgspec.structs.replace(self._work, arguments=arguments)
-        return _Site(self._writer, self.op_number, self._line, work)
+        return _Site(self._writer, self.op_number, self._seated, work)
 
     def scalar(self, operand: Operand) -> str:
         return f"*{self.at(operand)}"

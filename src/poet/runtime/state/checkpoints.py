@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import torch
 
+from poet.calls.updates import UPDATES
 from poet.errors import PoetError
 from poet.runtime.state.random_state import RandomState
 from poet.runtime.state.tensor_file import Content, Item, Kind, TornFile, verify, write_tensors
@@ -75,7 +76,7 @@ def optimizer_text(graph: Graph) -> str:
     found = set()
     for op in graph.ops:
         for call in op.calls:
-            if call.kind.startswith("poet.") and "learning_rate" in call.arguments:
+            if call.kind in UPDATES:
                 fixed = [
                     f"{name}={value}"
                     for name, value in call.arguments.items()

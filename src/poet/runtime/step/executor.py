@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-import msgspec
 import torch
 
 from poet.errors import PoetError
@@ -19,7 +18,7 @@ from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Program, Result
-from poet.values.plan import Plan, draft
+from poet.values.plan import Plan, in_turns
 from poet.values.schedule import Compute, Free, PageIn, PageOut
 
 
@@ -61,8 +60,7 @@ class Executor:
             laps=lap is not None,
         )  # fmt: skip
         self._lap = lap
-        at_once = msgspec.structs.replace(plan.budget, transfers="serial", deadline_seconds=None)
-        self._early = check(draft(graph, plan.costs, at_once, plan.schedule)).violation is None
+        self._early = check(in_turns(plan)).violation is None
         self._frees_inputs = any(
             isinstance(step, Free) and graph.tensors[step.tensor].role == "input"
             for step in plan.schedule

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
+from poet.calls.updates import SCALARS
 from poet.tracer.arguments import decode, target_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Graph
-
-_SCALARS = ("learning_rate", "step")
 
 
 def reference_step(
@@ -41,7 +40,7 @@ def reference_step(
                 }
                 made: Any
                 if call.kind in KERNELS:
-                    for name in _SCALARS:
+                    for name in SCALARS:
                         if isinstance(arguments.get(name), torch.Tensor):
                             arguments[name] = arguments[name].item()
                     made = KERNELS[call.kind](**arguments)

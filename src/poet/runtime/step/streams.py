@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from poet.calls.loops import TILE_BYTES, loops
-from poet.calls.operands import Reference
-from poet.calls.sizes import storage
+from poet.calls.references import Reference, storage
 from poet.calls.torch_tiles import torch_tile_bytes
 from poet.calls.workspace import workspace_bytes
 from poet.errors import PoetError
@@ -74,6 +73,6 @@ def _looks_at(graph: Graph, op: Op, at: int, away: frozenset[Reference]) -> bool
     return bool(made) and all(
         key == "value"
         and op.values[target].view_of is not None
-        and storage(graph, op, (key, target)) in away
+        and storage(op, (key, target)) in away
         for key, target in made
     )

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from poet.calls.sizes import references, storage
+from poet.calls.references import references, storage
+from poet.calls.updates import SCALARS
 from poet.runtime.step.streams import Way
-from poet.runtime.step.tiles import RATES
 from poet.tracer.arguments import constant, target_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Call, Graph, Op
@@ -224,7 +224,7 @@ class _Writer:
         parts = []
         for argument, value in call.arguments.items():
             text = self._argument(value, read)
-            if call.kind in KERNELS and argument in RATES:
+            if call.kind in KERNELS and argument in SCALARS:
                 text = f"{text}.item()"
             parts.append(f"{argument}={text}")
         return read, f"{name}({', '.join(parts)})"
@@ -233,7 +233,7 @@ class _Writer:
         """The call of a loop over tiles, in the place of its maker."""
         read: list[str] = []
         loop, call = way.makers[at], op.calls[at]
-        away = {n for n, each in references(call) if storage(self.graph, op, each) in way.away}
+        away = {n for n, each in references(call) if storage(op, each) in way.away}
         given = [
             f"{name!r}: {self._argument(value, read)}"
             for name, value in call.arguments.items()
@@ -244,7 +244,7 @@ class _Writer:
             known = op.calls[loop.loop.update].arguments
             rates = [
                 f"{name!r}: {self._argument(known[name], read)}.item()"
-                for name in RATES
+                for name in SCALARS
                 if name in known
             ]
         name = self._name("stream", f"{k} {at} {loop.tile_rows}", loop)

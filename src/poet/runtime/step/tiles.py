@@ -18,6 +18,7 @@ import torch
 
 from poet.calls.loops import Loop
 from poet.calls.operands import Operand, Work, works
+from poet.calls.updates import state_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Graph
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from poet.runtime.step.machine import Machine
 
 Made = tuple[torch.Tensor | None, ...]
-RATES = ("learning_rate", "step")
-"""Arguments of an update that are numbers, in tensors of one element."""
 
 
 class Streamed:
@@ -41,9 +40,9 @@ class Streamed:
         self.loop, self.tile_rows = loop, tile_rows
         self.maker = calls[loop.maker]
         self.row_shape = (graph.tensors[loop.parameter].shape or ())[1:]
-        self.family = ".".join(self.maker.kind.split(".")[:2])
+        self.family = self.maker.family
         self._update = None if loop.update is None else _Update(calls[loop.update])
-        self._run = _FAMILIES.get(self.family) or _PRODUCTS[loop.part]
+        self._run = _FAMILIES.get(self.family) or _PRODUCTS[loop.kind]
 
     def __call__(self, machine: "Machine", given: dict[str, Any], rates: dict[str, float]) -> Made:
         return self._run(self, machine, given, rates)
@@ -103,7 +102,7 @@ class _Update:
 
     def __init__(self, work: Work) -> None:
         tensors = [name for name, x in work.arguments.items() if isinstance(x, Operand)]
-        self._state = [x for x in tensors if x not in ("parameter", "gradient", *RATES)]
+        self._state = list(state_of(work))
         self._options = {n: x for n, x in work.arguments.items() if n not in tensors}
         self._kernel = KERNELS[work.kind]
 

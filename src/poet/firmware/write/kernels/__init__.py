@@ -28,8 +28,7 @@ TABLE: Table = {
 
 def statements(site: Site) -> list[str]:
     """The C statements of one call."""
-    family = ".".join(site.kind.split(".")[:2])
-    make = TABLE.get(site.kind) or TABLE.get(family)
+    make = TABLE.get(site.kind) or TABLE.get(site.family)
     if make is None:
         raise site.refuse("there is no kernel for it")
     return make(site)

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from math import inf
 
 from poet.calls.operands import Operand
-from poet.calls.sizes import ITEM_BYTES
 from poet.firmware.write.kernels import masks
-from poet.firmware.write.kernels.site import Site, Table, c_float, dense, operand, result
+from poet.firmware.write.kernels.site import Site, Table, addresses, c_float, dense, operand, result
 
 
 def _one(name: str, *constants: str) -> Callable[[Site], list[str]]:
@@ -42,7 +41,7 @@ def _gradient_of(name: str, other: str, *constants: str) -> Callable[[Site], lis
     def make(site: Site) -> list[str]:
         out, gradient, known = result(site), dense(site, "grad_output"), dense(site, other)
         more = "".join(f", {c_float(site.arguments[n])}" for n in constants)
-        operands = ", ".join(map(site.at, (out, gradient, known)))
+        operands = addresses(site, out, gradient, known)
         return [f"{name}({operands}{more}, {out.count});"]
 
     return make
@@ -114,7 +113,7 @@ def _two(
     tensors = [x for x in given if isinstance(x, Operand)]
     masks.plural(site, out.dtype, "float32")
     if len(tensors) == 2 and all(x.is_dense and x.count == out.count for x in (out, *tensors)):
-        operands = ", ".join(map(site.at, (out, *tensors)))
+        operands = addresses(site, out, *tensors)
         return [*lines, f"{name}({operands}, {more}{out.count});"]
     return [*lines, masks.call(site, f"{name}_view", out, *given, more=more)]
 
@@ -167,7 +166,7 @@ def _full(site: Site) -> list[str]:
 
 def _zeros(site: Site) -> list[str]:
     out = result(site)
-    return [f"fill_bytes({site.at(out)}, 0, {out.count * ITEM_BYTES[out.dtype]});"]
+    return [f"fill_bytes({site.at(out)}, 0, {out.nbytes});"]
 
 
 KERNELS: Table = {

@@ -75,8 +75,7 @@ def copied(site: Site, out: Operand, source: Operand) -> str:
     if into != of:
         return call(site, f"{into}_of_{of}", out, source)
     if out.is_dense and source.is_dense and out.count == source.count:
-        nbytes = out.count * ITEM_BYTES[out.dtype]
-        return f"copy_bytes({site.at(out)}, {site.at(source)}, {nbytes});"
+        return f"copy_bytes({site.at(out)}, {site.at(source)}, {out.nbytes});"
     return call(site, "copy_view" if into == "floats" else f"copy_{into}", out, source)
 
 

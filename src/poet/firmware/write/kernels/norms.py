@@ -1,7 +1,7 @@
 """Norms."""
 
 from poet.calls.operands import Operand
-from poet.firmware.write.kernels.site import Fields, Site, Table, dense, maybe, result
+from poet.firmware.write.kernels.site import Fields, Site, Table, addresses, dense, maybe, result
 
 
 def _norm_shape(site: Site, image: Operand) -> str:
@@ -19,10 +19,10 @@ def _batch_norm(site: Site) -> list[str]:
     given = [maybe(site, n) for n in ("weight", "bias", "running_mean", "running_var")]
     if site.arguments.get("training", True) and site.kind != _FIXED_NORM:
         results = [*site.results, *[None] * (5 - len(site.results))]
-        operands = ", ".join(map(site.at, (*results, image, *given)))
+        operands = addresses(site, *results, image, *given)
         return [f"batch_norm({operands}, {_norm_shape(site, image)});"]
     lines = []
-    operands = ", ".join(map(site.at, (result(site), image, *given)))
+    operands = addresses(site, result(site), image, *given)
     lines.append(f"batch_norm_fixed({operands}, {_norm_shape(site, image)});")
     for new, old in zip(site.results[3:], given[2:], strict=False):
         if new is not None and old is not None:  # statistics that stay as they are
@@ -37,7 +37,7 @@ def _batch_norm_gradient(site: Site) -> list[str]:
     else:
         name, stats = "batch_norm_fixed_gradient", ("running_mean", "running_var")
     given = [maybe(site, n) for n in ("weight", *stats)]
-    operands = ", ".join(map(site.at, (*site.results, gradient, image, *given)))
+    operands = addresses(site, *site.results, gradient, image, *given)
     return [f"{name}({operands}, {_norm_shape(site, image)});"]
 
 

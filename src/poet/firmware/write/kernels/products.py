@@ -8,6 +8,7 @@ from poet.firmware.write.kernels.site import (
     Fields,
     Site,
     Table,
+    addresses,
     dense,
     maybe,
     operand,
@@ -22,7 +23,7 @@ def _product(site: Site, left: Operand, right: Operand, row: Operand | None) -> 
     if len(left.shape) != 2 or len(right.shape) != 2 or not out.is_dense:
         raise site.refuse("its operands are not matrices")
     shape = product_shape(site, left, right, sum_block(site, right))
-    operands = ", ".join(map(site.at, (out, left, right, row)))
+    operands = addresses(site, out, left, right, row)
     return [f"matmul({operands}, {shape});"]
 
 
@@ -69,7 +70,7 @@ def conv_shape(
 def _conv(site: Site) -> list[str]:
     image, weight, out = dense(site, "input"), dense(site, "weight"), result(site)
     shape = conv_shape(site, image, weight, out)
-    operands = ", ".join(map(site.at, (out, image, weight, maybe(site, "bias"))))
+    operands = addresses(site, out, image, weight, maybe(site, "bias"))
     return [f"conv({operands}, {shape});"]
 
 
@@ -80,10 +81,10 @@ def _conv_gradients(site: Site) -> list[str]:
     to_image, to_weight, to_bias = site.results
     lines = []
     if to_image is not None:
-        operands = ", ".join(map(site.at, (to_image, gradient, weight)))
+        operands = addresses(site, to_image, gradient, weight)
         lines.append(f"conv_input_gradient({operands}, {shape});")
     if to_weight is not None:
-        operands = ", ".join(map(site.at, (to_weight, gradient, image)))
+        operands = addresses(site, to_weight, gradient, image)
         lines.append(f"conv_weight_gradient({operands}, {shape});")
     if to_bias is not None:
         lines.append(f"conv_bias_gradient({site.at(to_bias)}, {site.at(gradient)}, {shape});")

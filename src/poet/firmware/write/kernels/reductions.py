@@ -9,6 +9,7 @@ from poet.firmware.write.kernels.site import (
     Fields,
     Site,
     Table,
+    addresses,
     c_float,
     dense,
     kept_and_summed,
@@ -59,7 +60,7 @@ def _max_pool_gradient(site: Site) -> list[str]:
     gradient, at = dense(site, "grad_output"), dense(site, "indices", "int64")
     out = result(site)
     shape = _pool_shape(site, out, gradient)
-    return [f"max_pool_gradient({', '.join(map(site.at, (out, gradient, at)))}, {shape});"]
+    return [f"max_pool_gradient({addresses(site, out, gradient, at)}, {shape});"]
 
 
 def _average(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
@@ -87,7 +88,7 @@ def _log_softmax(site: Site) -> list[str]:
 
 def _log_softmax_gradient(site: Site) -> list[str]:
     out, gradient, known = result(site), dense(site, "grad_output"), dense(site, "output")
-    operands = ", ".join(map(site.at, (out, gradient, known)))
+    operands = addresses(site, out, gradient, known)
     return [f"log_softmax_gradient({operands}, {_classes(site, known)});"]
 
 
@@ -109,14 +110,14 @@ def _loss_rule(site: Site, scores: Operand) -> str:
 
 def _nll_loss(site: Site) -> list[str]:
     scores, target = dense(site, "self"), dense(site, "target", "int64")
-    operands = ", ".join(map(site.at, (result(site), result(site, 1), scores, target)))
+    operands = addresses(site, result(site), result(site, 1), scores, target)
     return [f"nll_loss({operands}, {_loss_rule(site, scores)});"]
 
 
 def _nll_loss_gradient(site: Site) -> list[str]:
     scores, target = dense(site, "self"), dense(site, "target", "int64")
     given = (dense(site, "grad_output"), target, dense(site, "total_weight"))
-    operands = ", ".join(map(site.at, (result(site), *given)))
+    operands = addresses(site, result(site), *given)
     return [f"nll_loss_gradient({operands}, {_loss_rule(site, scores)});"]
 
 

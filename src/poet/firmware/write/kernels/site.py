@@ -13,6 +13,7 @@ class Site(Protocol):
     """A call in its place: operands by name, as C expressions, and constants for shapes."""
 
     kind: str
+    family: str
     arguments: dict[str, Any]
     results: tuple[Operand | None, ...]
     op_number: int
@@ -67,6 +68,11 @@ def result(site: Site, n: int = 0) -> Operand:
     if found is None:
         raise site.refuse("its result is not used")
     return found
+
+
+def addresses(site: Site, *operands: Operand | None) -> str:
+    """The addresses of operands, as a kernel takes them."""
+    return ", ".join(map(site.at, operands))
 
 
 def pair(site: Site, name: str, default: Any = None) -> tuple[int, int]:

@@ -11,8 +11,17 @@ import msgspec
 
 from poet.calls.loops import Loop
 from poet.calls.operands import Operand
+from poet.calls.updates import SCALARS
 from poet.firmware.write.kernels.products import conv_shape, sum_block
-from poet.firmware.write.kernels.site import Site, dense, maybe, operand, product_shape, result
+from poet.firmware.write.kernels.site import (
+    Site,
+    addresses,
+    dense,
+    maybe,
+    operand,
+    product_shape,
+    result,
+)
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
 
 Card = Callable[[int], int]
@@ -27,7 +36,7 @@ def loop_statements(
     """The statements of a loop. `site` makes, `update` uses the parameter's gradient."""
     if loop.named_rows is not None:
         return _named(site, update, loop, card)
-    before, body = _PARTS[".".join(site.kind.split(".")[:2])](site, loop)
+    before, body = _PARTS[site.family](site, loop)
 
     def tile(row: str, rows: int) -> list[str]:
         lines = [*_moves("stream_in", site, loop, card, row, rows), *body(row, rows)]
@@ -70,7 +79,7 @@ def _update(site: Site, rows: int) -> list[str]:
     """The update of a tile: parameter, state and gradient have its rows alone."""
     arguments = {
         name: msgspec.structs.replace(x, shape=(rows, *x.shape[1:]))
-        if isinstance(x, Operand) and name not in ("learning_rate", "step")
+        if isinstance(x, Operand) and name not in SCALARS
         else x
         for name, x in site.arguments.items()
     }
@@ -144,14 +153,14 @@ def _product(site: Site, loop: Loop) -> tuple[list[str], Body]:
         a = _plus(site.at(left), row, left.strides[0])
         return [f"matmul({site.at(out)}, {a}, {site.at(right)}, NULL, {shape});"]
 
-    if loop.part == "sum":
+    if loop.kind == "sum":
         first = f"fill({site.at(out)}, 0.0f, {out.count});"
         if bias is not None:
             rows = bias.expanded(out.shape)
             views = f"{site.view(out)}, {site.view(rows)}"
             first = f"copy_view({site.at(out)}, {site.at(bias)}, {views});"
         return [first], some_of_the_sum
-    return [], columns if loop.part == "columns" else gradient
+    return [], columns if loop.kind == "columns" else gradient
 
 
 def _embedding_gradient(site: Site, loop: Loop) -> tuple[list[str], Body]:
@@ -159,7 +168,7 @@ def _embedding_gradient(site: Site, loop: Loop) -> tuple[list[str], Body]:
     out, ignored = result(site), site.arguments.get("padding_idx", -1)
 
     def body(row: str, rows: int) -> list[str]:
-        operands = ", ".join(map(site.at, (out, gradient, rows_named)))
+        operands = addresses(site, out, gradient, rows_named)
         size = f"{rows_named.count}, {prod(out.shape[1:])}, {row}, {rows}, {ignored}"
         return [f"embedding_rows_gradient({operands}, {size});"]
 
@@ -177,7 +186,7 @@ def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]
         move = f"stream_in({to}, {card(loop.parameter)}u + {place}, {loop.row_bytes});"
         return [head, f"    {move}"]
     gradient, ignored = dense(site, "grad_output"), site.arguments.get("padding_idx", -1)
-    operands = ", ".join(map(site.at, (result(site), gradient, indices)))
+    operands = addresses(site, result(site), gradient, indices)
     size = f"i, {indices.count}, {columns}, {ignored}"
     tile = _tile(site, loop.parameter)
     where = f"{card(loop.parameter)}u + {place}"

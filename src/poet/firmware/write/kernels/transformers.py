@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from math import prod, sqrt
 
-from poet.calls.operands import Operand
+from poet.calls.operands import Operand, position
 from poet.firmware.write.kernels.masks import copied, filled, named_rows
 from poet.firmware.write.kernels.site import (
     Site,
     Table,
+    addresses,
     c_float,
     dense,
     maybe,
@@ -35,7 +36,7 @@ def _layer_norm(site: Site) -> list[str]:
     image = dense(site, "input")
     columns = prod(site.arguments["normalized_shape"])
     given = (*site.results, image, maybe(site, "weight"), maybe(site, "bias"))
-    operands = ", ".join(map(site.at, given))
+    operands = addresses(site, *given)
     epsilon = c_float(site.arguments["eps"])
     return [f"layer_norm({operands}, {image.count // columns}, {columns}, {epsilon});"]
 
@@ -44,7 +45,7 @@ def _layer_norm_gradient(site: Site) -> list[str]:
     image = dense(site, "input")
     columns = prod(site.arguments["normalized_shape"])
     known = (dense(site, "grad_out"), image, dense(site, "mean"), dense(site, "rstd"))
-    operands = ", ".join(map(site.at, (*site.results, *known, maybe(site, "weight"))))
+    operands = addresses(site, *site.results, *known, maybe(site, "weight"))
     return [f"layer_norm_gradient({operands}, {image.count // columns}, {columns});"]
 
 
@@ -57,7 +58,7 @@ def _softmax(site: Site) -> list[str]:
 def _softmax_gradient(site: Site) -> list[str]:
     out, gradient, known = result(site), dense(site, "grad_output"), dense(site, "output")
     rows, columns = rows_of(site, known, site.arguments["dim"])
-    operands = ", ".join(map(site.at, (out, gradient, known)))
+    operands = addresses(site, out, gradient, known)
     return [f"softmax_gradient({operands}, {rows}, {columns});"]
 
 
@@ -65,7 +66,7 @@ def _attention(site: Site) -> list[str]:
     out, sums = site.results
     shape = _attention_shape(site, {"out": out, "sums": sums})
     given = (*site.results, *_queries(site).values(), _mask(site))
-    return [f"attention({', '.join(map(site.at, given))}, {shape});"]
+    return [f"attention({addresses(site, *given)}, {shape});"]
 
 
 def _attention_gradient(site: Site) -> list[str]:
@@ -74,7 +75,7 @@ def _attention_gradient(site: Site) -> list[str]:
     gradient, out, sums = (operand(site, name) for name in ("grad_out", "out", "logsumexp"))
     shape = _attention_shape(site, {"gradient": gradient, "out": out, "sums": sums, **made})
     given = (*site.results, gradient, *_queries(site).values(), out, sums, _mask(site))
-    return [f"attention_gradient({', '.join(map(site.at, given))}, {shape});"]
+    return [f"attention_gradient({addresses(site, *given)}, {shape});"]
 
 
 def _queries(site: Site) -> dict[str, Operand]:
@@ -121,7 +122,7 @@ def _gelu(name: str) -> Callable[[Site], list[str]]:
         wanted = name
         if site.arguments.get("approximate", "none") == "tanh":
             wanted = name.replace("gelu", "gelu_tanh")
-        return [f"{wanted}({', '.join(map(site.at, parts))}, {out.count});"]
+        return [f"{wanted}({addresses(site, *parts)}, {out.count});"]
 
     return make
 
@@ -131,7 +132,7 @@ def _embedding(site: Site) -> list[str]:
     if not rows.is_dense:
         places, shape = named_rows(site, table, [rows], out)
         return [f"pick_rows({site.at(out)}, {site.at(table)}, {places}, {shape});"]
-    operands = ", ".join(map(site.at, (out, table, dense(site, "indices", "int64"))))
+    operands = addresses(site, out, table, dense(site, "indices", "int64"))
     return [f"embedding({operands}, {rows.count}, {table.shape[1]});"]
 
 
@@ -148,7 +149,7 @@ def _embedding_gradient(site: Site) -> list[str]:
             f"add_rows({site.at(out)}, {site.at(gradient)}, {places}, {shape});",
             *(unseen if ignored >= 0 else []),
         ]
-    operands = ", ".join(map(site.at, (out, gradient, dense(site, "indices", "int64"))))
+    operands = addresses(site, out, gradient, dense(site, "indices", "int64"))
     size = f"{rows.count}, {columns}, {out.shape[0]}, {ignored}"
     return [f"embedding_gradient({operands}, {size});"]
 
@@ -159,7 +160,7 @@ def _gather(site: Site) -> list[str]:
     is_plain = source.dtype == "int64" and source.is_dense and len(source.shape) == 2
     if not is_plain or site.arguments["dim"] % 2 != 1 or source.shape[0] != index.shape[0]:
         raise site.refuse("only rows of whole numbers are covered")
-    operands = ", ".join(map(site.at, (out, source, index)))
+    operands = addresses(site, out, source, index)
     return [f"gather_whole({operands}, {index.shape[0]}, {source.shape[1]}, {index.shape[1]});"]
 
 
@@ -174,8 +175,7 @@ def _select_gradient(site: Site) -> list[str]:
 def _slice_gradient(site: Site) -> list[str]:
     out, gradient = result(site), operand(site, "grad_output")
     dim, strides = site.arguments["dim"] % len(out.shape), list(out.strides)
-    start = site.arguments["start"]
-    at = min(start if start >= 0 else start + out.shape[dim], out.shape[dim]) * strides[dim]
+    at = position(site.arguments["start"], out.shape[dim]) * strides[dim]
     strides[dim] *= site.arguments["step"]
     piece = Operand(out.storage, out.offset + at, gradient.shape, tuple(strides), out.dtype)
     return [filled(site, out, 0), copied(site, piece, gradient)]

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from poet.calls.operands import Operand
-from poet.firmware.write.kernels.site import Site, Table, c_float, dense, operand, result
+from poet.calls.updates import SCALARS
+from poet.firmware.write.kernels.site import Site, Table, addresses, c_float, dense, operand, result
 
 
 def _dropout_mask(site: Site) -> list[str]:
@@ -33,7 +34,7 @@ def _sgd(site: Site) -> list[str]:
         return [f"sgd({site.at(parameter)}, {site.at(gradient)}, {rate}, {rule}, {count});"]
     step = site.arguments.get("step")
     number = site.scalar(step) if isinstance(step, Operand) else "2"
-    operands = ", ".join(map(site.at, (parameter, buffer, gradient)))
+    operands = addresses(site, parameter, buffer, gradient)
     return [f"sgd_momentum({operands}, {rate}, {number}, {rule}, {count});"]
 
 
@@ -47,8 +48,8 @@ def _adam(is_decoupled: bool) -> Callable[[Site], list[str]]:
             f".is_decoupled = {int(is_decoupled)}",
         )  # fmt: skip
         rule = site.literal("adam", ", ".join(texts))
-        rate, step = (site.scalar(operand(site, n)) for n in ("learning_rate", "step"))
-        operands = ", ".join(map(site.at, tensors))
+        rate, step = (site.scalar(operand(site, n)) for n in SCALARS)
+        operands = addresses(site, *tensors)
         return [f"adam({operands}, {rate}, {step}, {rule}, {tensors[0].count});"]
 
     return make

@@ -1,48 +1,19 @@
-"""What goes on a new card: weights from a file or a seed, and samples from a file or a seed."""
+"""What a new card holds: weights from a file or a seed, and samples from a file or a seed."""
 
-import json
-import struct
 from math import prod, sqrt
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from poet.errors import PoetError
+from poet.firmware.card.image import Arrays, inputs_of
+from poet.firmware.card.safetensors import Array, read_safetensors
 from poet.values.graph import Graph
 from poet.values.schedule import PERSISTENT
 
-Arrays = dict[int, np.ndarray[Any, Any]]
 
-_CODES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL"}
-_DTYPES = {code: dtype for dtype, code in _CODES.items()}
-
-
-def scalars(graph: Graph) -> dict[str, int]:
-    """The tensors of the learning rate and of the step count, by the updates that read them."""
-    found: dict[str, int] = {}
-    for op in graph.ops:
-        for call in op.calls:
-            if not call.kind.startswith("poet.") or "parameter" not in call.arguments:
-                continue
-            for name, key in (("learning_rate", "rate"), ("step", "count")):
-                argument = call.arguments.get(name)
-                if not isinstance(argument, dict):
-                    continue
-                if found.setdefault(key, argument["tensor"]) != argument["tensor"]:
-                    raise PoetError("C is written for one learning rate; this network has several")
-    return found
-
-
-def inputs_of(graph: Graph) -> tuple[int, ...]:
-    """The tensors of a batch."""
-    special = set(scalars(graph).values())
-    return tuple(i for i in graph.given if graph.tensors[i].role == "input" and i not in special)
-
-
-def first_values(
-    graph: Graph, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
-) -> Arrays:
+def first_values(graph: Graph, seed: int, known: dict[str, Array] | None = None) -> Arrays:
     """Parameters, buffers and optimizer state as a new network has them.
 
     `known` are those of the network itself, by name. Without, weights are uniform within 1 / sqrt
@@ -77,7 +48,7 @@ def first_values(
 
 
 def weights_from(
-    graph: Graph, path: Path, seed: int, known: dict[str, np.ndarray[Any, Any]] | None = None
+    graph: Graph, path: Path, seed: int, known: dict[str, Array] | None = None
 ) -> Arrays:
     """A safetensors file's parameters and buffers; optimizer state begins anew.
 
@@ -106,7 +77,7 @@ def weights_from(
 def random_samples(graph: Graph, count: int, seed: int) -> list[Arrays]:
     """Batches of noise with labels that exist, for a network that is to show that it trains."""
     chance = np.random.default_rng([seed, 1])
-    most = _label_counts(graph)
+    labels = _labels(graph)
     made: list[Arrays] = []
     for _ in range(count):
         record: Arrays = {}
@@ -116,14 +87,21 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Arrays]:
             if np.issubdtype(np.dtype(dtype), np.floating):
                 record[i] = chance.standard_normal(shape).astype(dtype)
             else:
-                record[i] = chance.integers(0, most.get(i, 2), shape).astype(dtype)
+                most = labels[i].choices if i in labels else 2
+                record[i] = chance.integers(0, most, shape).astype(dtype)
         made.append(record)
     return made
 
 
-def _label_counts(graph: Graph) -> dict[int, int]:
-    """For a tensor of indices the number of rows or classes that it chooses from."""
-    found: dict[int, int] = {}
+class _Labels(NamedTuple):
+    """What a tensor of indices may hold: one of so many rows or classes, or what is ignored."""
+
+    choices: int
+    ignored: int | None
+
+
+def _labels(graph: Graph) -> dict[int, _Labels]:
+    found: dict[int, _Labels] = {}
     for k, op in enumerate(graph.ops):
         for call in op.calls:
             for target, source, dim in (("target", "self", 1), ("indices", "weight", 0)):
@@ -132,7 +110,8 @@ def _label_counts(graph: Graph) -> dict[int, int]:
                     ((key, n),) = table.items()
                     shape = (graph.tensors if key == "tensor" else graph.ops[k].values)[n].shape
                     if shape is not None and len(shape) > dim:
-                        found[index["tensor"]] = shape[dim]
+                        ignored = call.arguments.get("ignore_index")
+                        found[index["tensor"]] = _Labels(shape[dim], ignored)
     return found
 
 
@@ -144,50 +123,26 @@ def samples_from(graph: Graph, path: Path) -> list[Arrays]:
     missing = [name for name in names.values() if name not in given]
     if missing:
         raise PoetError(f"{path} has no {missing[0]!r}; the inputs are {', '.join(names.values())}")
-    counts = {len(given[name]) for name in names.values()}
+    counts = {given[name].shape[0] if given[name].shape else 0 for name in names.values()}
     if len(counts) != 1 or counts == {0}:
-        raise PoetError(f"{path} has inputs of different lengths: {sorted(counts)}")
+        found = " and ".join(map(str, sorted(counts)))
+        raise PoetError(f"{path} has {found} samples; it must have as many of each input, not 0")
+    labels = _labels(graph)
     for i, name in names.items():
         if given[name].shape[1:] != tuple(graph.tensors[i].shape or ()):
             raise PoetError(
                 f"{name} is {list(given[name].shape)} in {path}; it must be samples of "
                 f"{list(graph.tensors[i].shape or ())}"
             )
+        _check_labels(given[name], labels.get(i), f"{name} of {path}")
     (count,) = counts
     return [{i: given[name][n] for i, name in names.items()} for n in range(count)]
 
 
-def read_safetensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors of a file, by name."""
-    try:
-        raw = path.read_bytes()
-        (length,) = struct.unpack("<Q", raw[:8])
-        header = json.loads(raw[8 : 8 + length])
-        body, found = raw[8 + length :], {}
-        for name, about in header.items():
-            if name == "__metadata__":
-                continue
-            begin, end = about["data_offsets"]
-            flat = np.frombuffer(body[begin:end], dtype=_DTYPES[about["dtype"]])
-            found[name] = flat.reshape(about["shape"])
-        return found
-    except OSError as error:
-        raise PoetError(f"{path} cannot be read: {error.strerror}") from error
-    except (KeyError, ValueError, TypeError, struct.error) as error:
-        raise PoetError(f"{path} is no safetensors file that a card can take: {error}") from error
-
-
-def write_safetensors(tensors: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
-    header, at = {}, 0
-    for name, array in tensors.items():
-        end = at + array.nbytes
-        header[name] = {
-            "dtype": _CODES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [at, end]
-        }  # fmt: skip
-        at = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for array in tensors.values():
-            file.write(np.ascontiguousarray(array).tobytes())
+def _check_labels(given: Array, labels: _Labels | None, name: str) -> None:
+    """Refuse a label that the network does not know: in C it would lie outside of a tensor."""
+    if labels is None or not np.issubdtype(given.dtype, np.integer):
+        return
+    for found in given[(given < 0) | (given >= labels.choices)].tolist():
+        if found != labels.ignored:
+            raise PoetError(f"{name} has a {found}; the network knows 0 to {labels.choices - 1}")

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.card.contents import read_safetensors
 from poet.firmware.card.image import SECTOR, read_header, read_tensors
+from poet.firmware.card.safetensors import read_safetensors
 from poet.firmware.write.folder import read_folder
 
 REFERENCE = "reference.safetensors"

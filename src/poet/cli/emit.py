@@ -1,0 +1,51 @@
+"""`poet emit`: C from a plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from poet.cli.console import say
+from poet.cli.options import ForceFlag, PlanArgument
+from poet.values.files import read_json
+from poet.values.plan import Plan
+from poet.values.quantities import bytes_text
+
+
+def emit(
+    plan: PlanArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            help="host, or a board: microbit, netduinoplus2, nrf52840, mps2-an505, mps3-an547."
+        ),
+    ] = "host",
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights to start from (.safetensors). Default: a seed's.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Samples, stacked (.safetensors), or: real, held-out data of the zoo's models. "
+            "Default: a seed's."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For weights and samples.", min=0, max=2**32 - 1)] = 0,
+    samples: Annotated[int, typer.Option(help="How many, where there is no file.", min=1)] = 4,
+    steps: Annotated[int, typer.Option(help="Steps that the card asks for.", min=1)] = 5,
+    lr: Annotated[float, typer.Option("--lr", help="Learning rate.", min=0.0)] = 0.01,
+    force: ForceFlag = False,
+) -> None:
+    """Write C that performs a planned training step on a microcontroller."""
+    from poet.firmware.emit import emit as emitted
+
+    made = emitted(
+        read_json(plan, Plan), output, target, weights=weights, data=data, seed=seed,
+        samples=samples, steps=steps, lr=lr, force=force,
+    )  # fmt: skip
+    say(
+        f"{output}: C for {target}; an arena of {bytes_text(made.arena_bytes)} for a planned peak "
+        f"of {bytes_text(made.planned_bytes)} ({made.fragmentation:.4f}), a card of "
+        f"{bytes_text(made.card.image_bytes)}. Next: poet emulate {output}"
+    )

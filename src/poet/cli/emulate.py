@@ -1,0 +1,115 @@
+"""`poet emulate`: C from `poet emit`, run on an emulated board."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from poet.cli.console import progress_bar
+from poet.cli.exit_codes import CHECK_FAILED
+from poet.cli.options import JsonFlag
+from poet.values.quantities import amount_text, bytes_text
+
+
+class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What `poet emulate --json` prints."""
+
+    target: str
+    steps: int
+    losses: tuple[float, ...]
+    instructions: int
+    page_ins: int
+    page_in_bytes: int
+    page_outs: int
+    page_out_bytes: int
+    streamed_bytes: int
+    peak_bytes: int
+    arena_bytes: int
+    stack_bytes: int
+    ram_bytes: int | None
+    ram_limit_bytes: int | None
+    seconds: float | None
+    joules: float | None
+    as_planned: bool
+    difference: float | None
+    error_ratio: float | None
+
+
+def emulate(
+    folder: FolderArgument,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps to take. Default: what emit was told.", min=1)
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--time-limit", help="Give up after so many seconds.", min=0.1)
+    ] = 600.0,
+    json: JsonFlag = False,
+) -> None:
+    """Build a firmware folder, train on the emulated board, and compare with PyTorch."""
+    from poet.firmware.emulate.comparison import compare_card
+    from poet.firmware.emulate.emulation import emulate as emulated
+    from poet.firmware.write.folder import read_firmware
+
+    made = read_firmware(folder)
+    with progress_bar() as show:
+        show(f"training on {made.target}", 0, steps or made.steps)
+        run = emulated(
+            folder, steps, seconds,
+            lambda step, done, count: show(f"loss {step.loss:.5f}", done, count),
+        )  # fmt: skip
+    comparison = compare_card(folder)
+    last = run.steps[-1]
+    summary = EmulationSummary(
+        target=made.target, steps=len(run.steps), losses=tuple(s.loss for s in run.steps),
+        instructions=last.instructions, page_ins=last.page_ins, page_in_bytes=last.page_in_bytes,
+        page_outs=last.page_outs, page_out_bytes=last.page_out_bytes,
+        streamed_bytes=last.streamed_bytes, peak_bytes=last.peak_bytes,
+        arena_bytes=made.arena_bytes, stack_bytes=max(s.stack_bytes for s in run.steps),
+        ram_bytes=None if run.ram is None else run.ram.used_bytes,
+        ram_limit_bytes=None if run.ram is None else run.ram.limit_bytes,
+        seconds=made.seconds, joules=made.joules, as_planned=not run.differences,
+        difference=None if comparison is None else comparison.difference,
+        error_ratio=None if comparison is None else comparison.error_ratio,
+    )  # fmt: skip
+    if json:
+        print_json(summary)
+    else:
+        _show(summary)
+    for text in run.differences:
+        say(text)
+    if comparison is None and not json:
+        say("not compared with PyTorch: no reference for this number of steps")
+    if run.differences or (comparison is not None and not comparison.is_close):
+        raise typer.Exit(CHECK_FAILED)
+
+
+def _show(summary: EmulationSummary) -> None:
+    rows = [["target", summary.target]]
+    rows += [[f"loss of step {n + 1}", f"{loss:.6f}"] for n, loss in enumerate(summary.losses)]
+    if summary.instructions:
+        rows.append(["instructions a step", f"{summary.instructions:,}"])
+    rows += [
+        ["paged in", f"{summary.page_ins} times, {bytes_text(summary.page_in_bytes)}"],
+        ["paged out", f"{summary.page_outs} times, {bytes_text(summary.page_out_bytes)}"],
+    ]
+    if summary.streamed_bytes:
+        rows.append(["parameters in tiles", bytes_text(summary.streamed_bytes)])
+    rows += [
+        ["tensors at the peak", bytes_text(summary.peak_bytes)],
+        ["arena", bytes_text(summary.arena_bytes)],
+    ]
+    if summary.ram_bytes is not None and summary.ram_limit_bytes is not None:
+        rows.append([
+            "RAM of the image",
+            f"{bytes_text(summary.ram_bytes)} of {bytes_text(summary.ram_limit_bytes)}, "
+            f"{summary.stack_bytes:,} bytes of stack used",
+        ])  # fmt: skip
+    if summary.seconds is not None:
+        rows.append(["time a step, predicted", amount_text(summary.seconds, "s")])
+    if summary.joules is not None:
+        rows.append(["energy a step, predicted", amount_text(summary.joules, "J")])
+    rows.append(["transfers and peak", "as planned" if summary.as_planned else "NOT as planned"])
+    if summary.difference is not None and summary.error_ratio is not None:
+        rows.append(["weights against PyTorch", f"{summary.difference:.1e} of their change apart"])
+        rows.append(["error against float64", f"{summary.error_ratio:.2f} times PyTorch's"])
+    show_table(PAIRS, rows)
