@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from poet.errors import PoetError, PoetWarning
+from poet.errors import MissingPackage, PoetError, PoetWarning
 from poet.values.graph import Graph
 from poet.values.optimizers import Optimizer
 
@@ -212,9 +212,7 @@ def _torch() -> Any:
     try:
         import torch
     except ModuleNotFoundError:
-        raise PoetError(
-            "capturing a model needs torch, which is not installed. Try: pip install 'poet[torch]'"
-        ) from None
+        raise MissingPackage("capturing a model", "torch") from None
     return torch
 
 

@@ -4,7 +4,7 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage, PoetError
 from poet.reports.page.levels import levels
 from poet.reports.page.palette import KINDS, STATES, State
 from poet.reports.page.residency import is_shown
@@ -29,10 +29,7 @@ def picture(view: View) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise PoetError(
-            "a picture needs matplotlib, which is not installed. "
-            "Install it: pip install 'poet[report]'"
-        ) from None
+        raise MissingPackage("a picture", "matplotlib") from None
     if not view.walk.steps:
         raise PoetError(
             f"there is nothing to draw: the plan is {view.plan.status} "
