@@ -3,13 +3,14 @@
 # demo-resnet18-m4   ResNet-18 trained on an emulated Cortex-M4 with 256 KB of RAM
 # test   everything: format, lint, types, import contracts, tests
 # check  the same without the tests
+# wheel  the wheel, with the searches compiled inside, and the sdist, into dist/
 # bench  the benchmarks, each a table of ratios
 # setup  the virtual environment with all tools, for work on POET
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo demo-resnet18-m4 test check bench setup clean compiler browser emulator
+.PHONY: demo demo-resnet18-m4 test check wheel bench setup clean compiler browser emulator
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
@@ -32,6 +33,9 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+wheel: .venv/bin/hatchling compiler
+	$(BIN)/hatchling build -t wheel -t sdist -d dist
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -46,6 +50,9 @@ setup: .venv/dev.stamp compiler browser emulator
 	@echo "installing POET into .venv ..."
 	@$(INSTALL) -e .[report,torch]
 	@touch $@
+
+.venv/bin/hatchling: .venv/bin/python
+	@$(INSTALL) hatchling
 
 compiler:
 	@command -v cc >/dev/null || command -v gcc >/dev/null \
@@ -71,4 +78,4 @@ emulator:
 	@$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv build
+	rm -rf .venv build dist
