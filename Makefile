@@ -65,9 +65,10 @@ browser:
 	  || echo "no chromium found: tests of the report page will be skipped"
 
 emulator:
-	@{ command -v arm-none-eabi-gcc && command -v qemu-system-arm; } >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-arm-none-eabi qemu-system-arm >/dev/null; } \
-	  || echo "no cross compiler or emulator found: tests of firmware on boards will be skipped"
+	@{ command -v arm-none-eabi-gcc && command -v qemu-system-arm && command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64; } >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-arm-none-eabi qemu-system-arm \
+	       gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null; } \
+	  || echo "no cross compilers or emulators found: tests of firmware on boards and of aarch64 will be skipped"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
