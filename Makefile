@@ -2,15 +2,17 @@
 #        trained on real digits within 40 % of the RAM that PyTorch takes
 # demo-resnet18-m4   ResNet-18 trained on an emulated Cortex-M4 with 256 KB of RAM
 # test   everything: format, lint, types, import contracts, tests
-# check  the same without the tests
-# wheel  the wheel, with the searches compiled inside, and the sdist, into dist/
+# quick  the unit tests that are not slow, for while you work: no torch, emulator or browser
+# check  format, lint, types, import contracts
 # bench  the benchmarks, each a table of ratios
 # setup  the virtual environment with all tools, for work on POET
+# wheel  the wheel, with the searches compiled inside, and the sdist, into dist/
+# clean  removes .venv, build/ and dist/
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo demo-resnet18-m4 test check wheel bench setup clean compiler browser emulator
+.PHONY: demo demo-resnet18-m4 test quick check bench setup wheel clean compiler browser emulator
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
@@ -26,6 +28,9 @@ demo-resnet18-m4: setup
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+quick: .venv/dev.stamp compiler
+	$(BIN)/python -m pytest tests/unit -m "not slow" -n 2 --dist worksteal
 
 check: setup
 	$(BIN)/ruff format --check .
