@@ -2,14 +2,17 @@
 #        trained on real digits within 40 % of the RAM that PyTorch takes
 # demo-resnet18-m4   ResNet-18 trained on an emulated Cortex-M4 with 256 KB of RAM
 # test   everything: format, lint, types, import contracts, tests
-# check  the same without the tests
+# quick  the unit tests that are not slow, for while you work: no torch, emulator or browser
+# check  format, lint, types, import contracts
 # bench  the benchmarks, each a table of ratios
 # setup  the virtual environment with all tools, for work on POET
+# wheel  the wheel, with the searches compiled inside, and the sdist, into dist/
+# clean  removes .venv, build/ and dist/
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo demo-resnet18-m4 test check bench setup clean compiler browser emulator
+.PHONY: demo demo-resnet18-m4 test quick check bench setup wheel clean compiler browser emulator
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
@@ -26,11 +29,17 @@ demo-resnet18-m4: setup
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+quick: .venv/dev.stamp compiler
+	$(BIN)/python -m pytest tests/unit -m "not slow" -n 2 --dist worksteal
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+wheel: .venv/bin/hatchling compiler
+	$(BIN)/hatchling build -t wheel -t sdist -d dist
 
 bench: setup
 	$(BIN)/python -m benchmarks
@@ -47,6 +56,9 @@ setup: .venv/dev.stamp compiler browser emulator
 	@$(INSTALL) -e .[report,torch]
 	@touch $@
 
+.venv/bin/hatchling: .venv/bin/python
+	@$(INSTALL) hatchling
+
 compiler:
 	@command -v cc >/dev/null || command -v gcc >/dev/null \
 	  || { [ "$$(id -u)" = 0 ] && apt-get update && apt-get install -y gcc libc6-dev; } \
@@ -58,9 +70,10 @@ browser:
 	  || echo "no chromium found: tests of the report page will be skipped"
 
 emulator:
-	@{ command -v arm-none-eabi-gcc && command -v qemu-system-arm; } >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-arm-none-eabi qemu-system-arm >/dev/null; } \
-	  || echo "no cross compiler or emulator found: tests of firmware on boards will be skipped"
+	@{ command -v arm-none-eabi-gcc && command -v qemu-system-arm && command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64; } >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-arm-none-eabi qemu-system-arm \
+	       gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null; } \
+	  || echo "no cross compilers or emulators found: tests of firmware on boards and of aarch64 will be skipped"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -71,4 +84,4 @@ emulator:
 	@$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv build
+	rm -rf .venv build dist

@@ -5,6 +5,15 @@ and a way out, in the words of Python (`ram="2 GiB"`; the command line turns the
 Anything else that escapes is a bug.
 """
 
+REQUIREMENTS = {
+    "gurobipy": "gurobipy>=11,<14",
+    "matplotlib": "matplotlib>=3.9,<4",
+    "plotly": "plotly>=6,<7",
+    "torch": "torch>=2.11,<2.14",
+    "transformers": "transformers>=5,<6",
+}
+"""What pip has to be told for a package that is missing, as pyproject.toml has it."""
+
 
 class PoetError(Exception):
     """Wrong usage or bad input. The message is for people."""
@@ -24,6 +33,14 @@ class OutOfBudget(PoetError):
 
 class PageError(PoetError):
     """A page that could not be moved, or did not come back as it was."""
+
+
+class MissingPackage(PoetError):
+    """A package that POET can do without was asked for; the message says how to get it."""
+
+    def __init__(self, who: str, package: str, instead: str = "") -> None:
+        way_out = f"pip install '{REQUIREMENTS[package]}'" + (instead and f", or {instead}")
+        super().__init__(f"{who} needs {package}, which is not installed: {way_out}")
 
 
 class PoetWarning(UserWarning):

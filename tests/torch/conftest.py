@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 if importlib.util.find_spec("torch") is None and not os.environ.get("CI"):
-    collect_ignore_glob = ["test_*.py"]  # pip install 'poet[transformers]' for these
+    collect_ignore_glob = ["test_*.py"]  # pip install '.[transformers]' for these
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,6 +16,7 @@ from torch import Tensor
 import poet.data
 from poet import PoetError
 from poet.data import batches, describe, evaluation
+from poet.errors import REQUIREMENTS
 from poet.zoo import MODELS, Spec, Task, build, parse
 
 Example = tuple[Tensor, ...] | dict[str, Tensor]
@@ -356,5 +357,6 @@ except poet.PoetError as error:
     assert done.stderr == ""
     assert done.stdout == (
         "handwritten digits (UCI) at 28×28 pixels: which digit\n"
-        "data for mlp needs torch, which is not installed. Try: pip install 'poet[torch]'\n"
+        "data for mlp needs torch, which is not installed: "
+        f"pip install '{REQUIREMENTS['torch']}'\n"
     )

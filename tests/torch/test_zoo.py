@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from poet import PoetError
+from poet.errors import REQUIREMENTS
 from poet.zoo import MODELS, Spec, Task, build, maker, parse
 
 PUBLISHED = {
@@ -351,5 +352,5 @@ except poet.PoetError as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout == (
-        f"{model} needs {missing}, which is not installed. Try: pip install 'poet[{missing}]'\n"
+        f"{model} needs {missing}, which is not installed: pip install '{REQUIREMENTS[missing]}'\n"
     )

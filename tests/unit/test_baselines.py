@@ -114,6 +114,7 @@ def test_revolve_runs_as_many_steps_as_published(steps: int, snapshots: int) -> 
     assert report.peak_bytes <= snapshots + 5
 
 
+@pytest.mark.slow
 def test_revolve_takes_as_many_snapshots_as_fit() -> None:
     graph, costs = chain([1] * 31)
     last = inf
@@ -239,6 +240,7 @@ def naive_chain_joules(
     return best(0, count - 1, ram_bytes - sizes[0])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6)), min_size=2, max_size=7),
@@ -285,6 +287,7 @@ def test_pofo_is_nearly_always_the_best_there_is_on_small_chains() -> None:
     assert same > 0.8 * compared
 
 
+@pytest.mark.slow
 def test_pofo_finishes_on_a_long_chain_in_seconds() -> None:
     rng = Random(0)
     graph, costs = chain(

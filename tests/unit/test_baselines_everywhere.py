@@ -24,6 +24,7 @@ PATHS = [  # one of the two large ones is enough
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(5))
 def test_random_problems(block: int) -> None:
     found = 0
@@ -36,6 +37,7 @@ def test_random_problems(block: int) -> None:
     assert found > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_networks_with_updates_inside_backward(block: int) -> None:
     found: Counter[str] = Counter()
@@ -55,6 +57,7 @@ def test_networks_with_updates_inside_backward(block: int) -> None:
     assert min(found[name] for name in QUICK) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_instances(path: Path) -> None:
     problem = poet.read_instance(path)

@@ -83,6 +83,7 @@ def test_a_baseline_ahead_of_poet_is_named() -> None:
     assert "POET found none" in alone
 
 
+@pytest.mark.slow
 def test_curves_never_rise_and_start_at_the_smallest_budget(found: Frontier) -> None:
     assert found.smallest_bytes == found.points[0].ram_bytes >= found.floor_bytes
     assert found.points[-1].ram_bytes == found.keep_all_bytes
@@ -118,6 +119,7 @@ def test_the_knee_is_where_more_ram_buys_little() -> None:
     assert knee(1.0, 1.0, 1.0) is None
 
 
+@pytest.mark.slow
 def test_files_hold_the_same_points(found: Frontier, tmp_path: Path) -> None:
     for name in ("f.csv", "f.json", "f.html", "f.png", "f.svg"):
         write_frontier(found, tmp_path / name)
@@ -136,6 +138,7 @@ def test_files_hold_the_same_points(found: Frontier, tmp_path: Path) -> None:
         write_frontier(found, tmp_path / "f.csv")
 
 
+@pytest.mark.slow
 def test_the_commands(poet_command: Poet, tmp_path: Path) -> None:
     done = poet_command(
         "compare", LINEAR, "--ram", "4000", "--time-limit", "120", "--method", "poet", "--method",

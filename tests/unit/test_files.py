@@ -116,6 +116,7 @@ def damage(value: Any, rng: Random, leaf: Any) -> Any:
     return leaf
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.integers(), LEAVES, st.sampled_from([(PLAN_TEXT, Plan), (INSTANCE_TEXT, InstanceFile)]))
 def test_damaged_files(seed: int, leaf: Any, original: tuple[bytes, type[Any]]) -> None:

@@ -92,6 +92,7 @@ def transfer(in_joules: float, out_joules: float, seconds: float = 0.5) -> Trans
     )
 
 
+@pytest.mark.slow
 def test_the_schedule_of_brute_force_replays_to_its_joules() -> None:
     found = recomputed = paged = streamed = 0
     for seed in range(2000):
@@ -110,6 +111,7 @@ def test_the_schedule_of_brute_force_replays_to_its_joules() -> None:
     assert min(found // 10, recomputed, paged, streamed) > 20
 
 
+@pytest.mark.slow
 def test_late_decisions_lose_nothing_against_literal_ones() -> None:
     """Brute force decides drops and writes late; `literal_joules` tries them all when §2 does."""
     both = 0
@@ -143,6 +145,7 @@ def test_no_stage_structured_schedule_beats_the_unrestricted_search() -> None:
     assert better > 0, "some orders of first runs are better than the graph's"
 
 
+@pytest.mark.slow
 def test_the_paper_s_model_is_never_below_brute_force() -> None:
     pytest.importorskip("highspy")
     better = costly = both = 0

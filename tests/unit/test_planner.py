@@ -128,6 +128,7 @@ def chain_instance(seed: int, ops: int) -> tuple[Graph, Costs]:
     return graph, costs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_never_above_the_papers_own_model(seed: int) -> None:
     graph, costs = chain_instance(seed, ops=12)
@@ -141,6 +142,7 @@ def test_never_above_the_papers_own_model(seed: int) -> None:
     assert plan.joules <= theirs * (1 + 1.1e-4)
 
 
+@pytest.mark.slow
 def test_a_real_instance_gets_close() -> None:
     """Far weaker than the benchmark's bars, but a planner that has lost its way fails it."""
     problem = poet.read_instance(INSTANCES / "resnet18_cifar-m4.json")
@@ -161,6 +163,7 @@ def test_a_real_instance_gets_close() -> None:
     assert joules == sorted(joules, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_captured-m4", "mobilenetv2_captured-m4"])
 def test_large_graphs_get_a_schedule_and_a_bound(name: str) -> None:
     problem = poet.read_instance(INSTANCES / f"{name}.json")
@@ -171,6 +174,7 @@ def test_large_graphs_get_a_schedule_and_a_bound(name: str) -> None:
     assert poet.check(plan).valid
 
 
+@pytest.mark.slow
 def test_work_limits_repeat() -> None:
     problem = poet.read_instance(INSTANCES / "linear-a72.json")
     plans = [
@@ -181,6 +185,7 @@ def test_work_limits_repeat() -> None:
     assert plans[0].bound_joules == plans[1].bound_joules
 
 
+@pytest.mark.slow
 def test_time_limits_are_kept() -> None:
     problem = poet.read_instance(INSTANCES / "bert-m4.json")
     plan = poet.plan(problem, ram=60_000_000, time_limit=4, gap=0.0)
@@ -234,6 +239,7 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     command = [sys.executable, "-m", "poet", "plan", str(INSTANCES / "bert-m4.json")]
@@ -287,6 +293,7 @@ def test_ram_and_deadline_that_cannot_both_be_met_are_proven_so() -> None:
     assert "certified" in plan.reason
 
 
+@pytest.mark.slow
 def test_overlap_falls_back_to_recomputing_where_page_ins_would_be_late() -> None:
     problem = poet.read_instance(INSTANCES / "resnet18_cifar-a72.json")
     plan = poet.plan(problem, ram=600_000, transfers="overlap", deadline="1.2x", time_limit=5)

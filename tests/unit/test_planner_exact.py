@@ -75,6 +75,7 @@ def test_the_optimum_is_brute_forces(block: int) -> None:
     assert compared > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(6))
 def test_certified_bounds_hold_for_any_window_unit_and_cut(block: int) -> None:
     bounded = 0

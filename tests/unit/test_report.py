@@ -35,8 +35,8 @@ from tests.unit.random_problems import (
 )
 from tests.unit.simple_replay import Places, simple_replay
 
-pytest.importorskip("plotly", reason="plotly is missing: pip install 'poet[report]'")
-pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install 'poet[report]'")
+pytest.importorskip("plotly", reason="plotly is missing: pip install '.[report]'")
+pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install '.[report]'")
 
 from poet.reports.page.charts import plot
 from poet.reports.page.page import page

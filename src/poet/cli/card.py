@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from poet.cli.console import say
+from poet.cli.console import tell
 from poet.cli.options import FolderArgument, ForceFlag
 from poet.errors import PoetError
 from poet.values.files import check_writable
@@ -32,4 +32,4 @@ def export(
     tensors = {i: plan.graph.tensors[i] for i in found}
     weights = {t.name: found[i] for i, t in tensors.items() if t.role != "optimizer_state"}
     write_safetensors(weights, output)
-    say(f"{output}: {len(weights)} tensors")
+    tell(f"{output}: {len(weights)} tensors")

@@ -41,8 +41,14 @@ def show_table(
     print_table(Console(), heads, rows, cut_last=cut_last)
 
 
+def tell(text: str) -> None:
+    """Talk goes to stderr."""
+    print(as_options(text), file=sys.stderr)
+
+
 def say(text: str) -> None:
-    print(f"poet: {as_options(text)}", file=sys.stderr)
+    """The same, with a name in front: among lines that others may have written."""
+    tell(f"poet: {text}")
 
 
 def complain(message: str) -> None:

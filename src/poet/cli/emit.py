@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from poet.cli.console import say
+from poet.cli.console import tell
 from poet.cli.options import ForceFlag, PlanArgument
 from poet.values.files import read_json
 from poet.values.plan import Plan
@@ -44,7 +44,7 @@ def emit(
         read_json(plan, Plan), output, target, weights=weights, data=data, seed=seed,
         samples=samples, steps=steps, lr=lr, force=force,
     )  # fmt: skip
-    say(
+    tell(
         f"{output}: C for {target}; an arena of {bytes_text(made.arena_bytes)} for a planned peak "
         f"of {bytes_text(made.planned_bytes)} ({made.fragmentation:.4f}), a card of "
         f"{bytes_text(made.card.image_bytes)}. Next: poet emulate {output}"

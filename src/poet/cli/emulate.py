@@ -5,9 +5,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from poet.cli.console import progress_bar
+from poet.cli.console import PAIRS, print_json, progress_bar, say, show_table, tell
 from poet.cli.exit_codes import CHECK_FAILED
-from poet.cli.options import JsonFlag
+from poet.cli.options import FolderArgument, JsonFlag
 from poet.values.quantities import amount_text, bytes_text
 
 
@@ -78,7 +78,7 @@ def emulate(
     for text in run.differences:
         say(text)
     if comparison is None and not json:
-        say("not compared with PyTorch: no reference for this number of steps")
+        tell("not compared with PyTorch: no reference for this number of steps")
     if run.differences or (comparison is not None and not comparison.is_close):
         raise typer.Exit(CHECK_FAILED)
 

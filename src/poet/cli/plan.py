@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from poet.baselines import METHODS
-from poet.cli.console import PAIRS, complain, planning_line, print_json, say, show_table
+from poet.cli.console import PAIRS, complain, planning_line, print_json, show_table, tell
 from poet.cli.exit_codes import DONE, OF_STATUS
 from poet.cli.options import (
     CacheFlag,
@@ -132,4 +132,4 @@ def _say_estimates(graph: Graph) -> None:
     kinds = estimated_kinds(graph)
     if kinds:
         text = ", ".join(f"{printable(kind)} ({count} calls)" for kind, count in kinds.items())
-        say(f"no table has the FLOPs of {text}; estimated from their bytes")
+        tell(f"note: no table has the FLOPs of {text}; estimated from their bytes")

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage, PoetError
 from poet.zoo import MODELS, Spec, parse
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ def _stream(spec: Spec | str, *, held_out: bool, seed: int, start: int) -> Itera
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise PoetError(
-            f"data for {spec.name} needs torch, which is not installed. "
-            "Try: pip install 'poet[torch]'"
-        ) from None
+        raise MissingPackage(f"data for {spec.name}", "torch") from None
     source = text if "seq" in spec.options else digits
     batch = spec.whole("batch")
 

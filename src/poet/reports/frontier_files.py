@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage, PoetError
 from poet.planning.frontier import Frontier
 from poet.planning.solve import PLANNER
 from poet.values.files import write_text
@@ -265,7 +265,7 @@ def _plotly() -> Any:
     try:
         import plotly.graph_objects as graphs
     except ModuleNotFoundError:
-        raise PoetError("an .html needs plotly. Try: pip install 'poet[report]'") from None
+        raise MissingPackage("an .html", "plotly") from None
     return graphs
 
 
@@ -276,5 +276,5 @@ def _matplotlib() -> Any:
         matplotlib.use("Agg")
         import matplotlib.pyplot as pyplot
     except ModuleNotFoundError:
-        raise PoetError("a picture needs matplotlib. Try: pip install 'poet[report]'") from None
+        raise MissingPackage("a picture", "matplotlib") from None
     return pyplot

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
-from poet.errors import PoetError, PoetWarning
+from poet.errors import MissingPackage, PoetError, PoetWarning
 from poet.rewrites.granularity import Granularity
 from poet.values.optimizers import Optimizer
 
@@ -143,9 +143,7 @@ def imported_torch() -> Any:
     try:
         import torch
     except ModuleNotFoundError:
-        raise PoetError(
-            "capturing a model needs torch, which is not installed. Try: pip install 'poet[torch]'"
-        ) from None
+        raise MissingPackage("capturing a model", "torch") from None
     return torch
 
 

@@ -10,14 +10,12 @@ same bits whatever device is the default one.
 
 from collections.abc import Callable
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage, PoetError
 from poet.zoo.catalogue import MODELS, Entry, Option
 from poet.zoo.spec import Spec, parse
 from poet.zoo.task import Task
 
 __all__ = ["MODELS", "Entry", "Option", "Spec", "Task", "build", "parse"]
-
-_EXTRAS = {"torch": "poet[torch]", "transformers": "poet[transformers]"}
 
 
 def build(spec: Spec | str, seed: int = 0) -> Task:
@@ -29,12 +27,9 @@ def build(spec: Spec | str, seed: int = 0) -> Task:
         make = maker(spec)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
+        if package not in ("torch", "transformers"):
             raise
-        raise PoetError(
-            f"{spec.name} needs {package}, which is not installed. "
-            f"Try: pip install '{_EXTRAS[package]}'"
-        ) from None
+        raise MissingPackage(spec.name, package) from None
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(seed)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage
 from poet.planner.backends import Answer, Limits, Outcome
 from poet.planner.model.matrix import Floats, Program
 
@@ -30,10 +30,7 @@ class Gurobi:
         try:
             import gurobipy
         except ImportError:
-            raise PoetError(
-                "the solver gurobi needs the package gurobipy, which is not installed. "
-                'Install poet[gurobi], or use solver="highs".'
-            ) from None
+            raise MissingPackage("the solver gurobi", "gurobipy", 'use solver="highs"') from None
         self.library: Any = gurobipy
 
     def session(self, program: Program, limits: Limits) -> "GurobiSession":

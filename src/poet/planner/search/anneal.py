@@ -133,7 +133,11 @@ class Annealer:
         triples = (ctypes.c_int32 * (3 * count + 1))()
         if not count or self._library.poet_anneal_emit(self._search, triples, count) != count:
             return None
-        steps = iter(triples[: 3 * count])
+        return self._schedule(triples[: 3 * count])
+
+    def _schedule(self, triples: Iterable[int]) -> Schedule:
+        """What the search emits, as instructions."""
+        steps = iter(triples)
         made: list[Instruction] = []
         for what, which, variant in zip(steps, steps, steps, strict=True):
             if what:

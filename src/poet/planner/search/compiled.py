@@ -1,4 +1,4 @@
-"""The compiled half of the planner's local search: csrc/anneal.c, built on first use."""
+"""The compiled half of the planner's local search: csrc/anneal.c as a library."""
 
 import ctypes
 from functools import cache
@@ -13,7 +13,7 @@ SOURCE = Path(__file__).with_name("csrc") / "anneal.c"
 
 @cache
 def load() -> ctypes.CDLL | None:
-    """The library, built if need be; None where there is no compiler that can."""
+    """The library that came with the package, or one built here; None where neither can be."""
     library = built(SOURCE)
     return library and _declared(library)
 

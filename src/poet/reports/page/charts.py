@@ -7,7 +7,7 @@ the quick look that `poet.plot(plan)` gives.
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage, PoetError
 from poet.reports.page.levels import levels
 from poet.reports.page.palette import KINDS, STATES
 from poet.reports.page.scales import bytes_scale, seconds_scale, shortened
@@ -30,9 +30,7 @@ def plot(plan: Plan) -> "Figure":
     try:
         from plotly.subplots import make_subplots
     except ImportError:
-        raise PoetError(
-            "plotting needs plotly, which is not installed. Install it: pip install 'poet[report]'"
-        ) from None
+        raise MissingPackage("plotting", "plotly") from None
     if not plan.schedule:
         raise PoetError(
             f"there is nothing to plot: the plan is {plan.status} ({printable(plan.reason)})"

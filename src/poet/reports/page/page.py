@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from importlib import resources
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage
 from poet.reports.page import sections
 from poet.reports.page.markup import Markup, join, tag
 from poet.reports.page.palette import KINDS, STATES, Paint
@@ -80,9 +80,7 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise PoetError(
-            "a page needs plotly, which is not installed. Install it: pip install 'poet[report]'"
-        ) from None
+        raise MissingPackage("a page", "plotly") from None
     return str(get_plotlyjs())
 
 

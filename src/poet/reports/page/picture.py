@@ -4,7 +4,7 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
-from poet.errors import PoetError
+from poet.errors import MissingPackage, PoetError
 from poet.reports.page.levels import levels
 from poet.reports.page.palette import KINDS, STATES, TensorState
 from poet.reports.page.scales import bytes_scale, seconds_scale, shortened
@@ -27,10 +27,7 @@ def picture(view: PlanView) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise PoetError(
-            "a picture needs matplotlib, which is not installed. "
-            "Install it: pip install 'poet[report]'"
-        ) from None
+        raise MissingPackage("a picture", "matplotlib") from None
     if not view.history.events:
         raise PoetError(
             f"there is nothing to draw: the plan is {view.plan.status} "
