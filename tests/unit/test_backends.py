@@ -5,12 +5,12 @@ import pytest
 from scipy import sparse
 
 from poet.planner.backends import Limits, find_backend
-from poet.planner.model.matrix import Program
+from poet.planner.model.matrix import Milp
 
 
 def test_a_whole_number_beside_a_cheaper_fraction() -> None:
     """HiGHS 1.14 says 15 here, and calls it optimal: min 2x + 3z, x + z ≥ 4.5, z whole."""
-    program = Program(
+    program = Milp(
         cost=np.array([2.0, 3.0]),
         low=np.zeros(2),
         high=np.full(2, 10.0),
@@ -21,5 +21,5 @@ def test_a_whole_number_beside_a_cheaper_fraction() -> None:
         row_ids=np.array([0]),
     )
     answer = find_backend("highs").solve_integer(program, Limits(seconds=10.0))
-    assert answer.outcome == "optimal"
+    assert answer.status == "optimal"
     assert answer.objective == pytest.approx(9.0)

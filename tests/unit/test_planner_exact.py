@@ -53,7 +53,7 @@ def test_the_optimum_is_brute_forces(block: int) -> None:
         graph, costs, budget = problem
         best = best_schedule(graph, costs, budget, end_loads=True)
         model = build_model(graph, costs, budget)
-        answer = HIGHS.solve_integer(model.program, UNLIMITED)
+        answer = HIGHS.solve_integer(model.milp, UNLIMITED)
         if best is None:
             assert answer.values is None, seed
             continue
@@ -70,7 +70,7 @@ def test_the_optimum_is_brute_forces(block: int) -> None:
         staged = from_schedule(graph, costs, best[1])
         assert staged is not None
         point = encode(model, graph, costs, budget, staged)
-        cost = joules_of(model, float(model.program.cost @ point))
+        cost = joules_of(model, float(model.milp.cost @ point))
         assert cost == pytest.approx(best[0], rel=1e-6, abs=1e-6), seed
     assert compared > 20
 
@@ -86,14 +86,14 @@ def test_certified_bounds_hold_for_any_window_unit_and_cut(block: int) -> None:
             continue
         bounded += 1
         for window in (None, 0, 1, 2):
-            for unit, cuts in ((1, ()), (7, (1,)), (50, (1, 2)), (1, (2,))):
+            for unit, stages in ((1, ()), (7, (1,)), (50, (1, 2)), (1, (2,))):
                 model = build_model(
-                    *problem, window=window, unit_bytes=unit, whole_units=True, cuts=cuts
+                    *problem, window=window, unit_bytes=unit, whole_units=True, cut_stages=stages
                 )
-                answer = HIGHS.solve_linear(model.program, UNLIMITED)
+                answer = HIGHS.solve_linear(model.milp, UNLIMITED)
                 assert answer.duals is not None, seed
-                bound = joules_of(model, safe_bound(model.program, answer.duals))
-                assert bound <= best[0] * (1 + 1e-9) + 1e-9, (seed, window, unit, cuts)
+                bound = joules_of(model, safe_bound(model.milp, answer.duals))
+                assert bound <= best[0] * (1 + 1e-9) + 1e-9, (seed, window, unit, stages)
     assert bounded > 15
 
 
@@ -108,11 +108,11 @@ def test_any_multipliers_give_a_bound() -> None:
             continue
         bounded += 1
         model = build_model(*problem)
-        answer = HIGHS.solve_linear(model.program, UNLIMITED)
+        answer = HIGHS.solve_linear(model.milp, UNLIMITED)
         assert answer.duals is not None
         for spread in (0.0, 0.01, 1.0):
             wrong = answer.duals + spread * rng.normal(size=answer.duals.size)
-            bound = joules_of(model, safe_bound(model.program, wrong))
+            bound = joules_of(model, safe_bound(model.milp, wrong))
             assert bound <= best[0] * (1 + 1e-9) + 1e-9
     assert bounded > 30
 
@@ -123,9 +123,9 @@ def test_wider_windows_never_lower_the_bound() -> None:
     bounds = []
     for window in (0, 2, 5, 10, None):
         model = build_model(problem.graph, problem.costs, budget, window=window)
-        answer = HIGHS.solve_linear(model.program, UNLIMITED)
+        answer = HIGHS.solve_linear(model.milp, UNLIMITED)
         assert answer.duals is not None
-        bounds.append(safe_bound(model.program, answer.duals))
+        bounds.append(safe_bound(model.milp, answer.duals))
     assert all(a <= b + 1e-6 for a, b in pairwise(bounds))
     assert bounds[-1] > 100.0
 
@@ -134,7 +134,7 @@ def test_large_models_build_quickly_enough_to_matter() -> None:
     """Size, not seconds: how long it takes is for benchmarks/planner to say."""
     problem = poet.read_instance("instances/bert-m4.json")
     budget = Budget(ram_bytes=60_000_000, transfers="free")
-    whole = build_model(problem.graph, problem.costs, budget).program
-    small = build_model(problem.graph, problem.costs, budget, window=8).program
+    whole = build_model(problem.graph, problem.costs, budget).milp
+    small = build_model(problem.graph, problem.costs, budget, window=8).milp
     assert whole.integer.sum() < 100_000
     assert small.integer.sum() < whole.integer.sum() / 5

@@ -41,7 +41,7 @@ def dtr(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:
         kept = checkpointed(graph, costs, budget, [])
         if check(draft(graph, costs, budget, kept)).valid:
             return kept
-        step = _Step(graph, costs, budget)
+        step = _Simulation(graph, costs, budget)
         for k in range(len(graph.ops)):
             step.run(k, deadline)
         return tuple(step.schedule)
@@ -49,7 +49,7 @@ def dtr(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:
     return cheapest(graph, costs, budget, effort, [("with all it evicts", simulate)])
 
 
-class _Step:
+class _Simulation:
     """RAM, the clock and the classes of evicted tensors while the step runs."""
 
     def __init__(self, graph: Graph, costs: Costs, budget: Budget) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from poet.baselines.on_demand import Unobtainable
-from poet.planner.search.eager_page_outs import early_page_outs
+from poet.planner.search.eager_page_outs import with_eager_page_outs
 from poet.referee.replay import check
 from poet.referee.verdict import Report
 from poet.values.device import Costs
@@ -98,11 +98,11 @@ def _replayed(
 ) -> tuple[Schedule, Report]:
     report = check(draft(graph, costs, budget, schedule))
     if budget.transfers == "overlap" and report.violation is not None:
-        early = early_page_outs(graph, schedule)
-        if early != schedule:
-            again = check(draft(graph, costs, budget, early))
+        eager = with_eager_page_outs(graph, schedule)
+        if eager != schedule:
+            again = check(draft(graph, costs, budget, eager))
             if again.violation is None:
-                return early, again
+                return eager, again
     return schedule, report
 
 

@@ -69,22 +69,24 @@ def page_through(graph: Graph, costs: Costs, budget: Budget, deadline: float = i
     Gives up when the monotonic clock passes `deadline`.
     """
     try:
-        walk = _Walk(graph, costs, budget)
+        pager = _Pager(graph, costs, budget)
         for k in range(len(graph.ops)):
             if time.monotonic() > deadline:
                 raise _NoRoom(f"no time left after {k} of {len(graph.ops)} ops")
-            walk.run(k)
-        walk.settle()
+            pager.run(k)
+        pager.settle()
     except _NoRoom as stuck:
         return Solution(status="unknown", reason=str(stuck))
-    return Solution(status="feasible", schedule=tuple(walk.schedule))
+    return Solution(status="feasible", schedule=tuple(pager.schedule))
 
 
 class _NoRoom(Exception):
     """This way of making a schedule finds no room; says where."""
 
 
-class _Walk:
+class _Pager:
+    """RAM and store while the step runs, and the instructions so far."""
+
     def __init__(self, graph: Graph, costs: Costs, budget: Budget) -> None:
         self.graph, self.costs, self.budget = graph, costs, budget
         self.nbytes = [tensor.nbytes for tensor in graph.tensors]

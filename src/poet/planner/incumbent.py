@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from poet.planner.model.staged import Staged, from_schedule, to_schedule
-from poet.planner.search.eager_page_outs import early_page_outs
+from poet.planner.search.eager_page_outs import with_eager_page_outs
 from poet.referee.replay import check
 from poet.values.device import Costs
 from poet.values.graph import Graph
@@ -65,7 +65,7 @@ class Incumbent:
         played = schedule
         report = check(draft(self.graph, self.costs, self.budget, played))
         if self.budget.transfers == "overlap" and report.violation is not None:
-            played = early_page_outs(self.graph, schedule)
+            played = with_eager_page_outs(self.graph, schedule)
             report = check(draft(self.graph, self.costs, self.budget, played))
         if report.violation is not None:
             self.last_rejection = report.violation.message

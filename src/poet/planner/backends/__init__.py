@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from poet.errors import PoetError
-from poet.planner.model.matrix import Floats, Program
+from poet.planner.model.matrix import Floats, Milp
 
-Outcome = Literal["optimal", "stopped", "infeasible", "failed"]
+SolveStatus = Literal["optimal", "stopped", "infeasible", "failed"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Answer:
     `bound` what the solver believes no solution undercuts.
     """
 
-    outcome: Outcome
+    status: SolveStatus
     values: Floats | None = None
     duals: Floats | None = None
     objective: float | None = None
@@ -52,13 +52,11 @@ class Session(Protocol):
 
 
 class Backend(Protocol):
-    def session(self, program: Program, limits: Limits) -> Session: ...
+    def session(self, milp: Milp, limits: Limits) -> Session: ...
 
-    def solve_linear(self, program: Program, limits: Limits) -> Answer: ...
+    def solve_linear(self, milp: Milp, limits: Limits) -> Answer: ...
 
-    def solve_integer(
-        self, program: Program, limits: Limits, start: Floats | None = None
-    ) -> Answer: ...
+    def solve_integer(self, milp: Milp, limits: Limits, start: Floats | None = None) -> Answer: ...
 
 
 def find_backend(name: str) -> Backend:

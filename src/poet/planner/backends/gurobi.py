@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from poet.errors import MissingPackage
-from poet.planner.backends import Answer, Limits, Outcome
-from poet.planner.model.matrix import Floats, Program
+from poet.planner.backends import Answer, Limits, SolveStatus
+from poet.planner.model.matrix import Floats, Milp
 
-_STATUS: dict[int, Outcome] = {
+_STATUS: dict[int, SolveStatus] = {
     2: "optimal",
     3: "infeasible",
     4: "infeasible",
@@ -33,27 +33,23 @@ class Gurobi:
             raise MissingPackage("the solver gurobi", "gurobipy", 'use solver="highs"') from None
         self.library: Any = gurobipy
 
-    def session(self, program: Program, limits: Limits) -> "GurobiSession":
-        return GurobiSession(self, program, limits)
+    def session(self, milp: Milp, limits: Limits) -> "GurobiSession":
+        return GurobiSession(self, milp, limits)
 
-    def solve_linear(self, program: Program, limits: Limits) -> Answer:
-        model, variables, rows = self._loaded(program, limits, integer=False)
+    def solve_linear(self, milp: Milp, limits: Limits) -> Answer:
+        model, variables, rows = self._loaded(milp, limits, integer=False)
         model.optimize()
-        outcome = _STATUS.get(model.Status, "failed")
-        if outcome != "optimal":
-            return Answer(outcome=outcome)
+        status = _STATUS.get(model.Status, "failed")
+        if status != "optimal":
+            return Answer(status=status)
         low, high = rows
-        duals = np.zeros(program.row_low.size)
+        duals = np.zeros(milp.row_low.size)
         for kept, constraints in (low, high):
             duals[kept] += constraints.Pi
-        return Answer(
-            outcome=outcome, values=variables.X, duals=duals, objective=float(model.ObjVal)
-        )
+        return Answer(status=status, values=variables.X, duals=duals, objective=float(model.ObjVal))
 
-    def solve_integer(
-        self, program: Program, limits: Limits, start: Floats | None = None
-    ) -> Answer:
-        model, variables, _ = self._loaded(program, limits, integer=True)
+    def solve_integer(self, milp: Milp, limits: Limits, start: Floats | None = None) -> Answer:
+        model, variables, _ = self._loaded(milp, limits, integer=True)
         model.Params.MIPGap = limits.relative_gap
         if limits.nodes is not None:
             model.Params.NodeLimit = limits.nodes
@@ -68,13 +64,13 @@ class Gurobi:
             model.optimize(lambda inner, _: inner.terminate() if stop() else None)
         found = model.SolCount > 0
         return Answer(
-            outcome=_STATUS.get(model.Status, "failed"),
+            status=_STATUS.get(model.Status, "failed"),
             values=variables.X if found else None,
             objective=float(model.ObjVal) if found else None,
             bound=float(model.ObjBound),
         )
 
-    def _loaded(self, program: Program, limits: Limits, integer: bool) -> tuple[Any, Any, Any]:
+    def _loaded(self, milp: Milp, limits: Limits, integer: bool) -> tuple[Any, Any, Any]:
         gurobi = self.library
         environment = gurobi.Env(empty=True)
         environment.setParam("OutputFlag", int(limits.log_file is not None))
@@ -86,15 +82,15 @@ class Gurobi:
         model.Params.Threads = 1
         model.Params.Seed = limits.seed
         model.Params.TimeLimit = max(0.0, limits.seconds)
-        kinds = np.where(program.integer & integer, gurobi.GRB.INTEGER, gurobi.GRB.CONTINUOUS)
+        kinds = np.where(milp.integer & integer, gurobi.GRB.INTEGER, gurobi.GRB.CONTINUOUS)
         variables = model.addMVar(
-            program.cost.size, lb=program.low, ub=program.high, obj=program.cost, vtype=kinds
+            milp.cost.size, lb=milp.low, ub=milp.high, obj=milp.cost, vtype=kinds
         )
-        low = np.flatnonzero(np.isfinite(program.row_low))
-        high = np.flatnonzero(np.isfinite(program.row_high))
+        low = np.flatnonzero(np.isfinite(milp.row_low))
+        high = np.flatnonzero(np.isfinite(milp.row_high))
         rows = (
-            (low, model.addConstr(program.matrix[low] @ variables >= program.row_low[low])),
-            (high, model.addConstr(program.matrix[high] @ variables <= program.row_high[high])),
+            (low, model.addConstr(milp.matrix[low] @ variables >= milp.row_low[low])),
+            (high, model.addConstr(milp.matrix[high] @ variables <= milp.row_high[high])),
         )
         return model, variables, rows
 
@@ -102,9 +98,9 @@ class Gurobi:
 class GurobiSession:
     """Solves anew each time: simple, and enough for an extra."""
 
-    def __init__(self, backend: Gurobi, program: Program, limits: Limits) -> None:
-        self.backend, self.program, self.limits = backend, program, limits
+    def __init__(self, backend: Gurobi, milp: Milp, limits: Limits) -> None:
+        self.backend, self.milp, self.limits = backend, milp, limits
 
     def solve(self, low: Floats, high: Floats, seconds: float) -> Answer:
-        program = replace(self.program, low=low, high=high)
-        return self.backend.solve_linear(program, replace(self.limits, seconds=seconds))
+        milp = replace(self.milp, low=low, high=high)
+        return self.backend.solve_linear(milp, replace(self.limits, seconds=seconds))

@@ -3,10 +3,10 @@
 import highspy
 import numpy as np
 
-from poet.planner.backends import Answer, Limits, Outcome
-from poet.planner.model.matrix import Floats, Program
+from poet.planner.backends import Answer, Limits, SolveStatus
+from poet.planner.model.matrix import Floats, Milp
 
-_STATUS: dict[highspy.HighsModelStatus, Outcome] = {
+_STATUS: dict[highspy.HighsModelStatus, SolveStatus] = {
     highspy.HighsModelStatus.kOptimal: "optimal",
     highspy.HighsModelStatus.kInfeasible: "infeasible",
     highspy.HighsModelStatus.kUnboundedOrInfeasible: "infeasible",
@@ -20,29 +20,27 @@ _STATUS: dict[highspy.HighsModelStatus, Outcome] = {
 
 
 class Highs:
-    def session(self, program: Program, limits: Limits) -> "HighsSession":
-        return HighsSession(program, limits)
+    def session(self, milp: Milp, limits: Limits) -> "HighsSession":
+        return HighsSession(milp, limits)
 
-    def solve_linear(self, program: Program, limits: Limits) -> Answer:
-        solver = _loaded(program, limits, integer=False)
+    def solve_linear(self, milp: Milp, limits: Limits) -> Answer:
+        solver = _loaded(milp, limits, integer=False)
         solver.setOptionValue("solver", "simplex")
         solver.run()
-        outcome = _STATUS.get(solver.getModelStatus(), "failed")
+        status = _STATUS.get(solver.getModelStatus(), "failed")
         solution = solver.getSolution()
-        if outcome != "optimal":
+        if status != "optimal":
             duals = np.array(solution.row_dual) if solution.dual_valid else None
-            return Answer(outcome=outcome, duals=duals)
+            return Answer(status=status, duals=duals)
         return Answer(
-            outcome=outcome,
+            status=status,
             values=np.array(solution.col_value),
             duals=np.array(solution.row_dual),
             objective=solver.getInfo().objective_function_value,
         )
 
-    def solve_integer(
-        self, program: Program, limits: Limits, start: Floats | None = None
-    ) -> Answer:
-        solver = _loaded(program, limits, integer=True)
+    def solve_integer(self, milp: Milp, limits: Limits, start: Floats | None = None) -> Answer:
+        solver = _loaded(milp, limits, integer=True)
         solver.setOptionValue("mip_rel_gap", limits.relative_gap)
         if limits.nodes is not None:
             solver.setOptionValue("mip_max_nodes", limits.nodes)
@@ -62,10 +60,10 @@ class Highs:
             solver.cbMipInterrupt.subscribe(interrupt)
         solver.run()
         info = solver.getInfo()
-        outcome = _STATUS.get(solver.getModelStatus(), "failed")
+        status = _STATUS.get(solver.getModelStatus(), "failed")
         found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         return Answer(
-            outcome=outcome,
+            status=status,
             values=np.array(solver.getSolution().col_value) if found else None,
             objective=info.objective_function_value if found else None,
             bound=info.mip_dual_bound,
@@ -75,11 +73,11 @@ class Highs:
 class HighsSession:
     """Warm starts: each solve continues from the basis of the one before."""
 
-    def __init__(self, program: Program, limits: Limits) -> None:
-        self.solver = _loaded(program, limits, integer=False)
+    def __init__(self, milp: Milp, limits: Limits) -> None:
+        self.solver = _loaded(milp, limits, integer=False)
         self.solver.setOptionValue("solver", "simplex")
         self.solver.setOptionValue("presolve", "off")
-        self.low, self.high = program.low.copy(), program.high.copy()
+        self.low, self.high = milp.low.copy(), milp.high.copy()
         self.clock = 0.0
 
     def solve(self, low: Floats, high: Floats, seconds: float) -> Answer:
@@ -91,22 +89,22 @@ class HighsSession:
         # HiGHS counts the seconds of all runs of one solver together.
         solver.setOptionValue("time_limit", solver.getRunTime() + max(0.0, seconds))
         solver.run()
-        outcome = _STATUS.get(solver.getModelStatus(), "failed")
+        status = _STATUS.get(solver.getModelStatus(), "failed")
         solution = solver.getSolution()
         ray = None
-        if outcome == "infeasible":
-            status, found, values = solver.getDualRay()  # type: ignore[attr-defined]
-            ray = np.array(values) if status == highspy.HighsStatus.kOk and found else None
+        if status == "infeasible":
+            read, found, values = solver.getDualRay()  # type: ignore[attr-defined]
+            ray = np.array(values) if read == highspy.HighsStatus.kOk and found else None
         return Answer(
-            outcome=outcome,
-            values=np.array(solution.col_value) if outcome == "optimal" else None,
+            status=status,
+            values=np.array(solution.col_value) if status == "optimal" else None,
             duals=np.array(solution.row_dual) if solution.dual_valid or ray is not None else None,
             objective=solver.getInfo().objective_function_value,
             ray=ray,
         )
 
 
-def _loaded(program: Program, limits: Limits, integer: bool) -> highspy.Highs:
+def _loaded(milp: Milp, limits: Limits, integer: bool) -> highspy.Highs:
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", limits.log_file is not None)
     solver.setOptionValue("log_to_console", False)
@@ -115,18 +113,18 @@ def _loaded(program: Program, limits: Limits, integer: bool) -> highspy.Highs:
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("random_seed", limits.seed)
     solver.setOptionValue("time_limit", max(0.0, limits.seconds))
-    columns = program.matrix.tocsc()
+    columns = milp.matrix.tocsc()
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = columns.shape[1], columns.shape[0]
-    model.col_cost_ = program.cost
-    model.col_lower_, model.col_upper_ = program.low, program.high
-    model.row_lower_, model.row_upper_ = program.row_low, program.row_high
+    model.col_cost_ = milp.cost
+    model.col_lower_, model.col_upper_ = milp.low, milp.high
+    model.row_lower_, model.row_upper_ = milp.row_low, milp.row_high
     model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     model.a_matrix_.start_ = columns.indptr
     model.a_matrix_.index_ = columns.indices
     model.a_matrix_.value_ = columns.data
     if integer:
         kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        model.integrality_ = [kinds[int(whole)] for whole in program.integer]
+        model.integrality_ = [kinds[int(whole)] for whole in milp.integer]
     solver.passModel(model)
     return solver

@@ -1,8 +1,8 @@
-"""The planner's model: FORMULATION as a sparse mixed-integer program, one function a numbered
-group.
+"""The planner's model: docs/formulation.md as a sparse mixed-integer program.
 
-`columns.py` makes the variables, `correctness.py` and `limits.py` the rows; this module puts them
-together. A bound on this program holds for every stage-structured schedule of the graph's op order.
+Each numbered group there is one function. `columns.py` makes the variables, `correctness.py`,
+`limits.py` and `cuts.py` the rows; this module puts them together. A bound on this program holds
+for every stage-structured schedule of the graph's op order.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from poet.planner.model import correctness, cuts, limits
 from poet.planner.model.columns import Blocks
-from poet.planner.model.matrix import Program
+from poet.planner.model.matrix import Milp
 from poet.values.device import Costs
 from poet.values.graph import Graph
 from poet.values.schedule import Budget
@@ -27,7 +27,7 @@ ROWS = (
     limits.rows_4_memory,
     limits.rows_6_deadline,
     limits.rows_7_streams,
-    cuts.rows_3_9_regain,
+    cuts.rows_3_9_cuts,
 )
 
 
@@ -35,7 +35,7 @@ ROWS = (
 class Model:
     """The program, and where each decision stands in it."""
 
-    program: Program
+    milp: Milp
     blocks: Blocks
 
 
@@ -49,7 +49,7 @@ def build_model(
     window: int | None = None,
     relax: bool = True,
     also: Iterable[tuple[int, int]] = (),
-    cuts: Iterable[int] = (),
+    cut_stages: Iterable[int] = (),
 ) -> Model:
     """The whole model.
 
@@ -57,9 +57,9 @@ def build_model(
     memory rows tighter; without it bytes are exact. With a `window` the program is a smaller
     relaxation (see `recomputations`): its bound holds for the whole model, its solutions need not;
     or, with `relax` false, a restriction: its solutions are schedules, its bound means nothing.
-    `cuts` are stages at which rows 3.9 are added.
+    `cut_stages` are those at which rows 3.9 are added.
     """
-    blocks = Blocks(graph, costs, budget, unit_bytes, whole_units, window, relax, also, cuts)
+    blocks = Blocks(graph, costs, budget, unit_bytes, whole_units, window, relax, also, cut_stages)
     for rows in ROWS:
         rows(blocks)
-    return Model(program=blocks.builder.finish(), blocks=blocks)
+    return Model(milp=blocks.builder.finish(), blocks=blocks)

@@ -43,7 +43,7 @@ def recomputations(
     window: int | None,
     relax: bool,
     also: Iterable[tuple[int, int]] = (),
-    cuts: Iterable[int] = (),
+    cut_stages: Iterable[int] = (),
 ) -> tuple[list[Mask], list[Mask]]:
     """In which of the stages v … last[v] op v may run: with its inputs (`reads`), or at all
     (`makes`).
@@ -52,9 +52,8 @@ def recomputations(
     stages up to each stage whose own op reads one of its outputs. What else a schedule may do is
     allowed without any inputs, and an op with several outputs then costs only its share for each,
     so that the smaller model is a relaxation of the whole one: a recomputation outside the windows
-    is counted at the next stage in which its
-    output can be used, just before the next window or one of the `cuts` (regain.py), or in the last
-    stage the op may run in, whichever comes first.
+    is counted at the next stage in which its output can be used, just before the next window or one
+    of the `cut_stages` (cuts.py), or in the last stage the op may run in, whichever comes first.
     With `relax` false the rest is left out instead: fewer schedules, all of them real. `also` names
     further pairs of an op and a stage in which it may run.
     """
@@ -85,7 +84,7 @@ def recomputations(
         last = int(stages.last[v])
         before_window = np.append(reads[v][1:], False)
         before_cut = np.zeros(last - v + 1, dtype=bool)
-        for a in cuts:
+        for a in cut_stages:
             if v < a - 1 <= last:
                 before_cut[a - 1 - v] = True
         made = reads[v] | used[v : last + 1] | before_window | before_cut
@@ -107,14 +106,16 @@ class Blocks:
         window: int | None,
         relax: bool,
         also: Iterable[tuple[int, int]],
-        cuts: Iterable[int],
+        cut_stages: Iterable[int],
     ) -> None:
         self.graph, self.costs, self.budget = graph, costs, budget
         self.stages = Stages(graph, budget)
-        self.cuts = tuple(cuts)
+        self.cut_stages = tuple(cut_stages)
         self.count = self.stages.count
         self.first, self.last, self.need = self.stages.first, self.stages.last, self.stages.need
-        self.reads, self.makes = recomputations(graph, self.stages, window, relax, also, self.cuts)
+        self.reads, self.makes = recomputations(
+            graph, self.stages, window, relax, also, self.cut_stages
+        )
         rounded: Callable[[float], float] = np.floor if whole_units else float
         self.size = [float(rounded(t.nbytes / unit_bytes)) for t in graph.tensors]
         self.unit_bytes, self.rounded = unit_bytes, rounded
@@ -261,30 +262,32 @@ class Blocks:
 
     # Reading blocks over a range of stages
 
-    def cut(self, block: Ints, start: int, low: int, high: int) -> Ints:
+    def at_stages(self, block: Ints, start: int, low: int, high: int) -> Ints:
         """Columns of a block that starts at stage `start`, for stages low … high."""
-        cut: Ints = np.full(max(0, high - low + 1), -1, dtype=np.int64)
+        found: Ints = np.full(max(0, high - low + 1), -1, dtype=np.int64)
         a, b = max(low, start), min(high, start + block.size - 1)
         if a <= b:
-            cut[a - low : b - low + 1] = block[a - start : b - start + 1]
-        return cut
+            found[a - low : b - low + 1] = block[a - start : b - start + 1]
+        return found
 
     def add_sources(self, rows: Ints, i: int, low: int, high: int, sign: float) -> None:
         """keep + out of tensor i, in stages low … high."""
-        self.builder.add(rows, self.cut(self.keep[i], int(self.first[i]) + 1, low, high), sign)
+        self.builder.add(
+            rows, self.at_stages(self.keep[i], int(self.first[i]) + 1, low, high), sign
+        )
         if self.first[i] >= 0:
-            self.builder.add(rows, self.cut(self.out[i], int(self.first[i]), low, high), sign)
+            self.builder.add(rows, self.at_stages(self.out[i], int(self.first[i]), low, high), sign)
 
     def add_loads(
         self, rows: Ints, i: int, low: int, high: int, sign: float, upto: int | None = None
     ) -> None:
         for v in self.graph.readers[i]:
             if upto is None or v <= upto:
-                self.builder.add(rows, self.cut(self.load[i, v], v, low, high), sign)
+                self.builder.add(rows, self.at_stages(self.load[i, v], v, low, high), sign)
 
     def add_drops(
         self, rows: Ints, i: int, low: int, high: int, sign: float, before: int | None = None
     ) -> None:
         for v in self.graph.readers[i]:
             if before is None or v < before:
-                self.builder.add(rows, self.cut(self.drop[i, v], v, low, high), sign)
+                self.builder.add(rows, self.at_stages(self.drop[i, v], v, low, high), sign)

@@ -69,7 +69,7 @@ def rows_3_3_from_somewhere(b: Blocks) -> None:
         rows = b.builder.new_rows(high - low + 1, high=0.0)
         rows = np.where(b.events(i)[low : high + 1], rows, -1)
         first = int(b.first[i])
-        b.builder.add(rows, b.cut(b.keep[i], first + 1, low + 1, high + 1), 1.0)
+        b.builder.add(rows, b.at_stages(b.keep[i], first + 1, low + 1, high + 1), 1.0)
         b.add_drops(rows, i, low, high, 1.0)
         b.add_sources(rows, i, low, high, -1.0)
         b.add_loads(rows, i, low, high, -1.0)
@@ -89,12 +89,12 @@ def rows_3_4_origin(b: Blocks) -> None:
         loads, makes, stored = (
             np.where(happens, builder.new_rows(high - low + 1, high=0.0), -1) for _ in range(3)
         )
-        loaded_next = b.cut(b.loaded[i], first + 1, low + 1, high + 1)
-        loaded_now = b.cut(b.loaded[i], first + 1, low, high)
+        loaded_next = b.at_stages(b.loaded[i], first + 1, low + 1, high + 1)
+        loaded_now = b.at_stages(b.loaded[i], first + 1, low, high)
         builder.add(loads, loaded_next, 1.0)
         builder.add(loads, loaded_now, -1.0)
         b.add_loads(loads, i, low, high, -1.0)
-        builder.add(makes, b.cut(b.keep[i], first + 1, low + 1, high + 1), 1.0)
+        builder.add(makes, b.at_stages(b.keep[i], first + 1, low + 1, high + 1), 1.0)
         builder.add(makes, loaded_next, -1.0)
         builder.add(makes, loaded_now, 1.0)
         b.add_sources(makes, i, low, high, -1.0)
@@ -127,7 +127,7 @@ def rows_3_5_ends(b: Blocks) -> None:
         if i in b.stages.consumed:
             builder.new_rows(1, low=1.0)  # cannot be
             continue
-        last_keep = b.cut(b.keep[i], int(b.first[i]) + 1, b.count, b.count)
+        last_keep = b.at_stages(b.keep[i], int(b.first[i]) + 1, b.count, b.count)
         in_ram, in_store = place in ("ram", "both"), place in ("store", "both")
         if in_ram or place == "either":
             rows = builder.new_rows(1, low=1.0)

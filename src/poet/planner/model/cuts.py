@@ -1,16 +1,27 @@
-"""Regaining: what is used after a stage was kept into it, loaded, or made again from such tensors.
+"""Cuts through a stage: what is used after it was kept into it, loaded, or made from such tensors.
 
 FORMULATION 3.9, an addition of ours. In a fractional solution a tenth of a tensor, kept for ten
 stages, can make a tenth of its reader in each of them, and gather a whole copy from a tenth of the
-input. No schedule can. So for chosen stages a, and each tensor made before a that may matter later:
+input. No schedule can. So at a chosen stage a, for each tensor made before a that may matter later,
+read as 0 or 1:
 
-keep[a] ≤ held,  Σ bytes·held ≤ budget   "in RAM when stage a begins" seen ≤ held + fetched + remade
-"in RAM at some time from stage a on" fetched ≤ store, fetched ≤ Σ_{t≥a} load[t] remade ≤ Σ_{t≥a}
-out[t], remade ≤ seen of each input of its producer seen = 1 where the first run of an op from stage
-a on reads it
+    held      it is in RAM when stage a begins
+    fetched   it is loaded in stage a or later
+    remade    it is made again in stage a or later
+    seen      it is in RAM at some time from stage a on
 
-All hold for every schedule: read the names as 0 or 1. They tie a remade tensor to whole inputs, and
-those to theirs, down to what was kept or stored.
+and these rows hold for every schedule:
+
+    keep[a] ≤ held
+    Σ bytes·held ≤ budget
+    seen ≤ held + fetched + remade
+    fetched ≤ store
+    fetched ≤ Σ_{t≥a} load[t]
+    remade ≤ Σ_{t≥a} out[t]
+    remade ≤ seen of each input of its producer
+    seen = 1 where the first run of an op from stage a on reads it
+
+They tie a remade tensor to whole inputs, and those to theirs, down to what was kept or stored.
 
 Where a window leaves out recomputations, a run outside of it loses its inputs, and with them what
 brought those: keeps, which is why `held` may be more than keep, and runs and loads. The latter are
@@ -24,12 +35,12 @@ from poet.planner.model.columns import Blocks
 from poet.planner.model.matrix import Ints
 
 
-def rows_3_9_regain(b: Blocks) -> None:
-    """3.9: rows for each of the stages in `b.cuts`."""
-    if not b.cuts:
+def rows_3_9_cuts(b: Blocks) -> None:
+    """3.9: rows for each of the stages in `b.cut_stages`."""
+    if not b.cut_stages:
         return
     again, reload = _bought_back(b)
-    for a in b.cuts:
+    for a in b.cut_stages:
         _rows_at(b, a, again, reload)
 
 
@@ -72,7 +83,7 @@ def _rows_at(b: Blocks, a: int, again: Ints, reload: Ints) -> None:
         builder.add(np.full(len(alive), budget[0]), held[alive], sizes)
     for i in alive:
         keeps = builder.new_rows(1, high=0.0)
-        builder.add(keeps, b.cut(b.keep[i], int(b.first[i]) + 1, a, a), 1.0)
+        builder.add(keeps, b.at_stages(b.keep[i], int(b.first[i]) + 1, a, a), 1.0)
         builder.add(keeps, held[[i]], -1.0)
         row = builder.new_rows(1, high=0.0)
         builder.add(row, seen[[i]], 1.0)

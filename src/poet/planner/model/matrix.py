@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Program:
+class Milp:
     """min cost·x  subject to  row_low ≤ A x ≤ row_high,  low ≤ x ≤ high,  x[integer] whole."""
 
     cost: Floats
@@ -29,7 +29,7 @@ class Program:
     row_ids: Ints
     """The builder's ids of the rows that are left; rows that say nothing are not."""
 
-    def restricted(self, low: Floats, high: Floats) -> "tuple[Program, Ints, float]":
+    def restricted(self, low: Floats, high: Floats) -> "tuple[Milp, Ints, float]":
         """The same with tighter bounds, fixed columns folded into the rows.
 
         Returns the small program, the ids of the columns that are left, and the fixed cost.
@@ -39,7 +39,7 @@ class Program:
         shift = self.matrix @ fixed
         columns = self.matrix.tocsc()[:, free].tocsr()
         rows = np.flatnonzero(np.diff(columns.indptr) > 0)
-        small = Program(
+        small = Milp(
             cost=self.cost[free],
             low=low[free],
             high=high[free],
@@ -94,7 +94,7 @@ class Builder:
         values = np.broadcast_to(np.asarray(value, dtype=np.float64), rows.shape)[there]
         self.triplets.append((rows[there], columns[there], values))
 
-    def finish(self) -> Program:
+    def finish(self) -> Milp:
         none = np.zeros(0, dtype=np.int64)
         triplets = [(none, none, np.zeros(0)), *self.triplets]
         rows, columns, values = (np.concatenate(part) for part in zip(*triplets, strict=True))
@@ -106,7 +106,7 @@ class Builder:
         )
         # A row without columns says nothing, unless it asks for the impossible.
         says = (np.diff(matrix.indptr) > 0) | (row_low > 0) | (row_high < 0)
-        return Program(
+        return Milp(
             cost=np.concatenate(self.cost),
             low=np.concatenate(self.low),
             high=np.concatenate(self.high),

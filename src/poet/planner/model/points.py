@@ -11,7 +11,7 @@ import numpy as np
 from poet.planner.model.build import Model
 from poet.planner.model.columns import Blocks
 from poet.planner.model.matrix import Floats, Ints
-from poet.planner.model.staged import Staged, walk
+from poet.planner.model.staged import Staged, unroll
 from poet.values.device import Costs
 from poet.values.graph import Graph
 from poet.values.schedule import Budget, Compute, PageIn
@@ -45,14 +45,14 @@ def _chosen(columns: Ints, values: Floats) -> list[int]:
 def encode(model: Model, graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Floats:
     """The point of a staged schedule, RAM levels left at 0. Its runs must all be in the model."""
     b = model.blocks
-    values = np.zeros(model.program.cost.size)
-    walked = walk(graph, costs, budget, staged)
+    values = np.zeros(model.milp.cost.size)
+    unrolled = unroll(graph, costs, budget, staged)
     since = {i: (-1, False) for i, place in budget.start.items() if place != "store"}
-    for i in walked.freed_at_start:
+    for i in unrolled.freed_at_start:
         del since[i]
-    for i in walked.stored:
+    for i in unrolled.stored:
         values[b.store[i]] = 1.0
-    events = list(zip(walked.events, walked.freed_after, strict=True))
+    events = list(zip(unrolled.events, unrolled.freed_after, strict=True))
     for at, ((t, step), dead) in enumerate(events):
         if isinstance(step, PageIn):
             i = step.tensor
@@ -87,24 +87,24 @@ def encode(model: Model, graph: Graph, costs: Costs, budget: Budget, staged: Sta
 def _leave(b: Blocks, values: Floats, i: int, born: tuple[int, bool], last: int) -> None:
     """Tensor i was in RAM from stage `born` until it left in stage `last`."""
     stage, from_store = born
-    held = b.cut(b.keep[i], int(b.first[i]) + 1, stage + 1, last)
+    held = b.at_stages(b.keep[i], int(b.first[i]) + 1, stage + 1, last)
     values[held[held >= 0]] = 1.0
     if from_store:
-        held = b.cut(b.loaded[i], int(b.first[i]) + 1, stage + 1, last)
+        held = b.at_stages(b.loaded[i], int(b.first[i]) + 1, stage + 1, last)
         values[held[held >= 0]] = 1.0
 
 
 @dataclass(frozen=True)
-class Places:
-    """For each column the stages it is about and its tensor; -1 for RAM levels and the like."""
+class ColumnSpans:
+    """For each column the stages it spans and its tensor; -1 for RAM levels and the like."""
 
     first_stage: Ints
     last_stage: Ints
     tensor: Ints
 
 
-def places_of(model: Model) -> Places:
-    b, count = model.blocks, model.program.cost.size
+def column_spans(model: Model) -> ColumnSpans:
+    b, count = model.blocks, model.milp.cost.size
     first, last, tensor = (np.full(count, -1, dtype=np.int64) for _ in range(3))
 
     def note(columns: Ints, start: int, i: int) -> None:
@@ -134,4 +134,4 @@ def places_of(model: Model) -> Places:
         if column >= 0:
             first[column] = last[column] = b.count
             tensor[column] = i
-    return Places(first_stage=first, last_stage=last, tensor=tensor)
+    return ColumnSpans(first_stage=first, last_stage=last, tensor=tensor)

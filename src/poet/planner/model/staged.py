@@ -26,8 +26,8 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Walk:
-    """A staged schedule in full: events in order, with what is freed after each."""
+class Unrolled:
+    """A staged schedule in full: runs and loads in order, with what is freed after each."""
 
     events: tuple[tuple[int, Compute | PageIn], ...]
     freed_after: tuple[tuple[int, ...], ...]
@@ -81,7 +81,7 @@ def _run(costs: Costs, step: Compute) -> Run:
     return costs.ops[step.op][step.variant]
 
 
-def walk(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Walk:
+def unroll(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Unrolled:
     """Events in order without those nobody needs, and where each tensor's time in RAM ends."""
     events: list[tuple[int, Compute | PageIn]] = []
     pending: set[int] = set()
@@ -122,7 +122,7 @@ def walk(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Walk:
         kept.append((t, step))
         freed.append(dead)
     in_ram = {i for i, place in budget.start.items() if place != "store"}
-    return Walk(
+    return Unrolled(
         events=tuple(reversed(kept)),
         freed_after=tuple(reversed(freed)),
         freed_at_start=tuple(sorted(in_ram - live)),
@@ -148,12 +148,12 @@ def _stored(
 
 def to_schedule(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Schedule:
     """The whole schedule around a core."""
-    walked = walk(graph, costs, budget, staged)
-    steps: list[Instruction] = [PageOut(i) for i in sorted(walked.stored) if i in budget.start]
-    steps += [Free(i) for i in walked.freed_at_start]
-    for (t, step), dead in zip(walked.events, walked.freed_after, strict=True):
+    unrolled = unroll(graph, costs, budget, staged)
+    steps: list[Instruction] = [PageOut(i) for i in sorted(unrolled.stored) if i in budget.start]
+    steps += [Free(i) for i in unrolled.freed_at_start]
+    for (t, step), dead in zip(unrolled.events, unrolled.freed_after, strict=True):
         steps.append(step)
         if isinstance(step, Compute) and step.op == t:
-            steps += [PageOut(i) for i in graph.ops[t].outputs if i in walked.stored]
+            steps += [PageOut(i) for i in graph.ops[t].outputs if i in unrolled.stored]
         steps += [Free(i) for i in dead]
     return tuple(steps)

@@ -7,12 +7,9 @@ its readers may run. Everything else needs no variable.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from poet.values.graph import Graph
 from poet.values.schedule import Budget
-
-Ints = npt.NDArray[np.int64]
 
 
 class Stages:

@@ -39,7 +39,7 @@ class Bounds:
     def __init__(self, incumbent: Incumbent, backend: Backend) -> None:
         self.incumbent, self.backend = incumbent, backend
         self.best_unit: int | None = None
-        self.cuts = fullest_stages(incumbent)
+        self.cut_stages = fullest_stages(incumbent)
         self.best = 0.0
         self.counted = incumbent.effort.work_limit is not None
         self.quick_window: int | None = WINDOWS[1] if self.counted else WINDOWS[0]
@@ -106,24 +106,24 @@ class Bounds:
             unit_bytes=unit,
             whole_units=True,
             window=window,
-            cuts=self.cuts,
+            cut_stages=self.cut_stages,
         )
 
     def _solve(self, window: int | None, unit: int) -> None:
         inc, model = self.incumbent, self._relaxation(window, unit)
         started = time.monotonic()
         answer = self.backend.solve_linear(
-            model.program,
+            model.milp,
             Limits(seconds=inc.remaining, seed=inc.effort.seed, log_file=inc.next_log()),
         )
         quick = time.monotonic() - started < QUICK_SECONDS
         if quick and not self.counted and window is not None and window <= TREE_WINDOW:
             self.quick_window = window
-        if answer.outcome == "infeasible" and inc.best is None:
+        if answer.status == "infeasible" and inc.best is None:
             self._prove_infeasible(model)
         if answer.duals is None:
             return
-        joules = safe_bound(model.program, answer.duals) / model.blocks.scale
+        joules = safe_bound(model.milp, answer.duals) / model.blocks.scale
         if joules > self.best:
             self.best, self.best_unit = joules, unit
             inc.raise_bound(joules, "certified")
@@ -131,13 +131,13 @@ class Bounds:
 
     def _prove_infeasible(self, model: Model) -> None:
         """Certified: along a dual ray the bound passes what any point of the box could cost."""
-        inc, program = self.incumbent, model.program
-        session = self.backend.session(program, Limits(seconds=inc.remaining, seed=inc.effort.seed))
-        answer = session.solve(program.low, program.high, inc.remaining)
+        inc, milp = self.incumbent, model.milp
+        session = self.backend.session(milp, Limits(seconds=inc.remaining, seed=inc.effort.seed))
+        answer = session.solve(milp.low, milp.high, inc.remaining)
         if answer.ray is None or answer.duals is None:
             return
-        most = float(np.maximum(program.cost * program.low, program.cost * program.high).sum())
-        if ray_bound(program, answer.duals, answer.ray) > most + 1.0:
+        most = float(np.maximum(milp.cost * milp.low, milp.cost * milp.high).sum())
+        if ray_bound(milp, answer.duals, answer.ray) > most + 1.0:
             inc.proven_infeasible = True
             inc.stop()
 
@@ -156,10 +156,10 @@ def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
 
 def _prices(model: Model, duals: Floats) -> Prices:
     """What one more byte, or one more second of deadline, would take off the bound."""
-    b, program = model.blocks, model.program
-    reduced, _ = reduced_costs(program, duals)
-    per_unit = -np.minimum(0.0, reduced[b.used]).sum() - duals[program.row_high == b.ram].sum()
-    deadline = duals[program.row_ids == b.deadline_row].sum()
+    b, milp = model.blocks, model.milp
+    reduced, _ = reduced_costs(milp, duals)
+    per_unit = -np.minimum(0.0, reduced[b.used]).sum() - duals[milp.row_high == b.ram].sum()
+    deadline = duals[milp.row_ids == b.deadline_row].sum()
     seconds = b.budget.deadline_seconds or 1.0
     return Prices(
         joules_per_byte=max(0.0, float(per_unit / b.scale / b.unit_bytes)),

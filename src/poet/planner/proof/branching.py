@@ -25,18 +25,18 @@ WHOLE = 1e-6
 
 
 class Tree:
-    """The open leaves of one program. `bound` never falls."""
+    """The open leaves of one milp. `bound` never falls."""
 
     def __init__(self, model: Model, backend: Backend, seed: int) -> None:
-        self.model, self.program = model, model.program
-        self.session = backend.session(self.program, Limits(seconds=1e9, seed=seed))
+        self.model, self.milp = model, model.milp
+        self.session = backend.session(self.milp, Limits(seconds=1e9, seed=seed))
         self.order = itertools.count()
         self.open: list[tuple[float, int, dict[int, float], Floats]] = []
         self.closed = np.inf
         self.whole: Floats | None = None
         self.gains: dict[tuple[int, float], tuple[float, int]] = {}
         b = model.blocks
-        self.weight = np.ones(self.program.cost.size)
+        self.weight = np.ones(self.milp.cost.size)
         for columns in (*b.keep, b.store):
             self.weight[columns[columns >= 0]] = 3.0
         self.started = False
@@ -77,20 +77,20 @@ class Tree:
         heapq.heappush(self.open, (bound, next(self.order), held, answer.values))
 
     def _solve(self, held: dict[int, float], seconds: float) -> tuple[Answer, float]:
-        low, high = self.program.low.copy(), self.program.high.copy()
+        low, high = self.milp.low.copy(), self.milp.high.copy()
         for column, side in held.items():
             low[column] = high[column] = side
         answer = self.session.solve(low, high, seconds)
         if answer.duals is None:
             return answer, -np.inf
         if answer.ray is not None:
-            return answer, ray_bound(self.program, answer.duals, answer.ray, low, high)
-        return answer, safe_bound(self.program, answer.duals, low, high)
+            return answer, ray_bound(self.milp, answer.duals, answer.ray, low, high)
+        return answer, safe_bound(self.milp, answer.duals, low, high)
 
     def _fractional(self, values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         distance = np.abs(values - np.round(values))
         found: np.ndarray[tuple[int], np.dtype[np.int64]] = np.flatnonzero(
-            self.program.integer & (distance > WHOLE)
+            self.milp.integer & (distance > WHOLE)
         )
         return found
 
@@ -112,7 +112,7 @@ class Tree:
             sides = {}
             for side in (0.0, 1.0):
                 answer, certified = self._solve({**held, column: side}, seconds)
-                if answer.outcome in ("stopped", "failed"):
+                if answer.status in ("stopped", "failed"):
                     return best[1], best[2]
                 sides[side] = answer, certified
                 distance = abs(values[column] - side)

@@ -62,7 +62,7 @@ class Annealer:
             )
         self._library = library
         self._graph, self._costs, self._budget = graph, costs, budget
-        self._flat = _Flat(graph, costs, budget)
+        self._flat = _FlatProblem(graph, costs, budget)
         self._search = library.poet_anneal_new(ctypes.byref(self._flat.problem))
         if not self._search:
             raise MemoryError("the local search got no memory")
@@ -183,7 +183,7 @@ def _as_words(rows: list[int], words: int) -> ctypes.Array[ctypes.c_uint64]:
     return (ctypes.c_uint64 * len(flat))(*flat)
 
 
-class _Flat:
+class _FlatProblem:
     """Graph, costs and budget as the arrays of anneal.c."""
 
     def __init__(self, graph: Graph, costs: Costs, budget: Budget) -> None:

@@ -1,4 +1,4 @@
-"""Early: page-outs moved to the moment their tensor is made.
+"""Eager page-outs: each moved to the moment its tensor comes into RAM.
 
 Where transfers run beside compute, a tensor that is freed right after its page-out was issued holds
 its bytes until the transfer has ended. A page-out only copies, so it can be issued as soon as the
@@ -9,7 +9,7 @@ from poet.values.graph import Graph
 from poet.values.schedule import Compute, Instruction, PageIn, PageOut, Schedule
 
 
-def early_page_outs(graph: Graph, schedule: Schedule) -> Schedule:
+def with_eager_page_outs(graph: Graph, schedule: Schedule) -> Schedule:
     """The same schedule with every page-out as early as it can be, in the order they were in."""
     entered = dict.fromkeys(graph.given, -1)
     after: dict[int, list[Instruction]] = {}
@@ -32,7 +32,7 @@ def early_page_outs(graph: Graph, schedule: Schedule) -> Schedule:
             resident.add(instruction.tensor)
         else:
             resident.discard(instruction.tensor)
-    early = list(after.get(-1, ()))
+    eager = list(after.get(-1, ()))
     for at, instruction in rest:
-        early += [instruction, *after.get(at, ())]
-    return tuple(early)
+        eager += [instruction, *after.get(at, ())]
+    return tuple(eager)

@@ -1,4 +1,4 @@
-"""Other goals than joules: the fewest seconds, the fewest bytes.
+"""Objectives other than joules: the fewest seconds, the fewest bytes.
 
 Seconds are minimised by the same search on costs whose joules are seconds. The fewest bytes are
 found by bisection: is there a schedule at all within this RAM? A "no" there is the search's word,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from poet.planner.backends import Backend, Limits
 from poet.planner.model.build import Model, build_model
-from poet.planner.model.points import decode, encode, places_of
+from poet.planner.model.points import column_spans, decode, encode
 from poet.planner.model.staged import Staged
 from poet.values.device import Costs
 from poet.values.graph import Graph
@@ -50,12 +50,12 @@ class Windows:
         model = self._model_for(staged)
         values = encode(model, self.graph, self.costs, self.budget, staged)
         free = self._window()
-        program = model.program
-        held = program.integer | (self.places.first_stage >= 0)
-        low = np.where(free | ~held, program.low, values)
-        high = np.where(free | ~held, program.high, values)
-        small, columns, fixed = program.restricted(low, high)
-        now = float(program.cost @ values)
+        milp = model.milp
+        held = milp.integer | (self.spans.first_stage >= 0)
+        low = np.where(free | ~held, milp.low, values)
+        high = np.where(free | ~held, milp.high, values)
+        small, columns, fixed = milp.restricted(low, high)
+        now = float(milp.cost @ values)
         limits = Limits(
             seconds=seconds,
             nodes=nodes,
@@ -65,7 +65,7 @@ class Windows:
             log_file=self.next_log(),
         )
         answer = self.backend.solve_integer(small, limits)
-        self._adapt(answer.outcome)
+        self._adapt(answer.status)
         if answer.values is None or answer.objective is None:
             return None
         if answer.objective > now - fixed - 1e-7:
@@ -90,7 +90,7 @@ class Windows:
         cutoff = None
         if staged is not None:
             point = encode(model, self.graph, self.costs, self.budget, staged)
-            cutoff = float(model.program.cost @ point) - 1e-6
+            cutoff = float(model.milp.cost @ point) - 1e-6
         limits = Limits(
             seconds=seconds,
             nodes=nodes,
@@ -99,12 +99,12 @@ class Windows:
             relative_gap=2e-5,
             log_file=self.next_log(),
         )
-        answer = self.backend.solve_integer(model.program, limits)
-        proven = answer.outcome in ("optimal", "infeasible")
+        answer = self.backend.solve_integer(model.milp, limits)
+        proven = answer.status in ("optimal", "infeasible")
         return (None if answer.values is None else decode(model, answer.values)), proven
 
-    def _adapt(self, outcome: str) -> None:
-        factor = {"stopped": 0.8, "optimal": 1.15, "infeasible": 1.15}.get(outcome, 1.0)
+    def _adapt(self, status: str) -> None:
+        factor = {"stopped": 0.8, "optimal": 1.15, "infeasible": 1.15}.get(status, 1.0)
         self.free_columns = min(MOST, max(FEWEST, self.free_columns * factor))
 
     def _model_for(self, staged: Staged) -> Model:
@@ -120,33 +120,33 @@ class Windows:
                 relax=False,
                 also=[(v, t) for v, t in self.pairs if t > v],
             )
-            self.places = places_of(self.model)
+            self.spans = column_spans(self.model)
         return self.model
 
     def _window(self) -> npt.NDArray[np.bool_]:
         """A random window of about `free_columns` whole-number columns."""
         kind = self.random.choice(("stages", "stages", "tensors", "both"))
         assert self.model is not None
-        program, places = self.model.program, self.places
+        milp, spans = self.model.milp, self.spans
         ops, tensors = len(self.graph.ops), len(self.graph.tensors)
-        store = places.last_stage - places.first_stage >= ops
+        store = spans.last_stage - spans.first_stage >= ops
         middle_stage = self.random.randrange(ops)
         middle_tensor = self.random.randrange(tensors)
-        free = np.zeros(program.cost.size, dtype=bool)
+        free = np.zeros(milp.cost.size, dtype=bool)
         reach = 1
         while True:
-            stages = (places.first_stage <= middle_stage + reach) & (
-                places.last_stage >= middle_stage - reach
+            stages = (spans.first_stage <= middle_stage + reach) & (
+                spans.last_stage >= middle_stage - reach
             )
-            about = np.abs(places.tensor - middle_tensor) <= reach
+            about = np.abs(spans.tensor - middle_tensor) <= reach
             if kind == "stages":
                 wider = stages | store
             elif kind == "tensors":
                 wider = about
             else:
-                wider = (stages | store) & (np.abs(places.tensor - middle_tensor) <= 4 * reach)
-            wider &= places.first_stage >= 0
-            if (wider & program.integer).sum() > self.free_columns and reach > 1:
+                wider = (stages | store) & (np.abs(spans.tensor - middle_tensor) <= 4 * reach)
+            wider &= spans.first_stage >= 0
+            if (wider & milp.integer).sum() > self.free_columns and reach > 1:
                 return free
             free = wider
             if reach > max(ops, tensors):

@@ -26,11 +26,11 @@ from time import perf_counter
 
 from poet.errors import PoetError
 from poet.runtime.stores.base import PagePart
+from poet.runtime.stores.call_thread import CallThread
 from poet.runtime.stores.checksum import checksum
 from poet.runtime.stores.host_memory import HostMemory, expect_all
 from poet.runtime.stores.page_file import BLOCK_BYTES, PageFile
 from poet.runtime.stores.queued import Order, QueuedStore, Stage
-from poet.runtime.stores.worker import Worker
 
 CHUNK_BYTES = 2**20
 CHUNKS = 2
@@ -58,8 +58,8 @@ class FileStore(QueuedStore):
         self._landed: SimpleQueue[int] = SimpleQueue()
         for chunk in range(CHUNKS):
             self._free.put(chunk * chunk_bytes)
-        self._disk_worker, self._memory_worker = Worker(), Worker()
-        super().__init__(self._file.remove, self._disk_worker, self._memory_worker)
+        self._disk_thread, self._memory_thread = CallThread(), CallThread()
+        super().__init__(self._file.remove, self._disk_thread, self._memory_thread)
 
     @property
     def direct(self) -> bool:
@@ -88,10 +88,10 @@ class FileStore(QueuedStore):
     def _make_room(self, nbytes: int) -> None:
         self._file.reserve(nbytes)
 
-    def _stages(self, order: Order) -> list[tuple[Worker, Stage]]:
+    def _stages(self, order: Order) -> list[tuple[CallThread, Stage]]:
         if order.part.nbytes <= self._small_bytes or not order.whole:
-            return [(self._disk_worker, self._small)]
-        return [(self._disk_worker, self._disk), (self._memory_worker, self._memory)]
+            return [(self._disk_thread, self._small)]
+        return [(self._disk_thread, self._disk), (self._memory_thread, self._memory)]
 
     def _small(self, order: Order) -> None:
         started = perf_counter()

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from poet.errors import PoetError
+from poet.runtime.stores.call_thread import CallThread
 from poet.runtime.stores.host_memory import HostMemory
 from poet.runtime.stores.queued import Order, QueuedStore, Stage
-from poet.runtime.stores.worker import Worker
 from poet.values.quantities import bytes_text
 
 _ALIGN_BYTES = 64
@@ -24,8 +24,8 @@ class MemoryStore(QueuedStore):
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self._pool = _Pool()
-        self._worker = Worker()
-        super().__init__(self._pool.empty, self._worker)
+        self._thread = CallThread()
+        super().__init__(self._pool.empty, self._thread)
 
     @property
     def buffer_bytes(self) -> int:
@@ -49,8 +49,8 @@ class MemoryStore(QueuedStore):
             )
         self._pool.resize(nbytes)
 
-    def _stages(self, order: Order) -> list[tuple[Worker, Stage]]:
-        return [(self._worker, self._move)]
+    def _stages(self, order: Order) -> list[tuple[CallThread, Stage]]:
+        return [(self._thread, self._move)]
 
     def _move(self, order: Order) -> None:
         started = perf_counter()

@@ -32,7 +32,7 @@ import torch
 
 from poet.errors import PageError, PoetError
 from poet.runtime.stores.base import PagePart, PageTransfer
-from poet.runtime.stores.worker import Worker
+from poet.runtime.stores.call_thread import CallThread
 
 _DEVICES = ("cpu", "cuda")
 
@@ -101,11 +101,11 @@ Stage = Callable[[Order], None]
 class QueuedStore(ABC):
     """Subclasses say where pages lie, and the stages that move them; the last finishes the order.
 
-    `release` gives back what a subclass holds, after the `workers` have stopped; it must not refer
+    `release` gives back what a subclass holds, after the `threads` have stopped; it must not refer
     to the store.
     """
 
-    def __init__(self, release: Callable[[], None], *workers: Worker) -> None:
+    def __init__(self, release: Callable[[], None], *threads: CallThread) -> None:
         self.size_bytes = 0
         self.read_bytes = 0
         self.written_bytes = 0
@@ -114,7 +114,7 @@ class QueuedStore(ABC):
         self._moving: deque[PageTransfer] = deque()
         self._failed: list[PageTransfer] = []
         self._owner = os.getpid()
-        self._shut = weakref.finalize(self, _shut, self._owner, workers, release)
+        self._shut = weakref.finalize(self, _shut, self._owner, threads, release)
 
     @property
     @abstractmethod
@@ -134,7 +134,7 @@ class QueuedStore(ABC):
         """Reserve so many bytes in all, or raise."""
 
     @abstractmethod
-    def _stages(self, order: Order) -> list[tuple[Worker, Stage]]: ...
+    def _stages(self, order: Order) -> list[tuple[CallThread, Stage]]: ...
 
     def reserve(self, pages: Mapping[int, int], in_parts: Collection[int] = ()) -> None:
         self._check_open()
@@ -240,7 +240,7 @@ class QueuedStore(ABC):
         while self._moving and self._moving[0].done:
             self._note(self._moving.popleft())
         steps: list[Callable[[], None]] = [partial(self._moving.append, order.transfer)]
-        steps += [worker.entry(partial(stage, order)) for worker, stage in stages]
+        steps += [thread.entry(partial(stage, order)) for thread, stage in stages]
         # An order must reach all its threads or none: Ctrl-C cannot come between calls made by C.
         deque(map(operator.call, steps), maxlen=0)
         if now:  # beside what threads gain together, their waking up is nothing
@@ -286,8 +286,8 @@ class QueuedStore(ABC):
         self.seconds += perf_counter() - started
 
 
-def _shut(owner: int, workers: tuple[Worker, ...], release: Callable[[], None]) -> None:
+def _shut(owner: int, threads: tuple[CallThread, ...], release: Callable[[], None]) -> None:
     if os.getpid() == owner:  # a forked child has neither the threads nor the right to release
-        for worker in workers:
-            worker.stop()
+        for thread in threads:
+            thread.stop()
         release()

@@ -2,7 +2,7 @@
 
 It knows only its calls: whoever owns it can be forgotten while it waits.
 
-Ctrl-C may come between any two steps of the thread that uses a worker, and `threading.Thread.start`
+Ctrl-C may come between any two steps of the thread that makes one, and `threading.Thread.start`
 does not stand that: it leaves a thread of which nobody knows whether it runs. So the thread is
 started by one call of C, and sees for itself whether it is the first.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 
-class Worker:
+class CallThread:
     """The calls must not raise. The thread starts when it is first needed."""
 
     def __init__(self) -> None:

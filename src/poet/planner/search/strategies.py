@@ -1,0 +1,239 @@
+"""Strategies: the ways to a better schedule or a higher bound, each with the same two questions.
+
+`is_due` says whether it is this one's turn, `step` does one step of it. A worker asks them in the
+order of its portfolio (portfolio.py), and the first that is due does its step.
+"""
+
+import itertools
+import time
+from typing import ClassVar, Protocol
+
+from poet.planner.model.staged import from_schedule
+from poet.planner.search.worker import SMALL_OPS, Side, Tools, Worker
+
+PATIENCE_ROUNDS = 3
+CLIMB_SHARE = 0.4
+PROOF_SHARE_ALONE, PROOF_SHARE = 0.5, 1.0
+WHOLE_WINDOWS = (4, 8, 16, 32)
+NARROW_EVERY = 3
+MOST_IDLE_WINDOWS = 6
+
+
+class Strategy(Protocol):
+    side: ClassVar[Side | None]
+    """What its steps move; None for a step that is no round of the search."""
+
+    def is_due(self) -> bool: ...
+
+    def step(self) -> None: ...
+
+
+class Opening:
+    """A first schedule, within milliseconds: the annealer's greedy start. Once, by who leads."""
+
+    side: ClassVar[Side | None] = None
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.is_open = not worker.leads or worker.tools.annealer is None
+
+    def is_due(self) -> bool:
+        return not self.is_open
+
+    def step(self) -> None:
+        self.is_open = True
+        assert self.worker.tools.annealer is not None
+        self.worker.offer(self.worker.tools.annealer.greedy())
+
+
+class ProofByRate:
+    """Raise the bound, by the clock: its climb first, then while it narrows the gap faster.
+
+    A worker who is not alone gives the climb all it asks for, and then at least every other second.
+    """
+
+    side: ClassVar[Side | None] = "bound"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.bounds = worker, worker.team.bounds
+
+    def is_due(self) -> bool:
+        worker, bounds, inc = self.worker, self.bounds, self.worker.incumbent
+        if not worker.proves or bounds.done:
+            return False
+        if inc.best is None and worker.round <= PATIENCE_ROUNDS:
+            return False
+        alone = worker.leads
+        if bounds.climbing:
+            expected = bounds.spent_seconds + bounds.last_seconds
+            return not alone or expected < CLIMB_SHARE * inc.elapsed
+        least = PROOF_SHARE_ALONE if alone else PROOF_SHARE
+        seconds, rates = worker.ledger.seconds, worker.ledger.rates
+        return seconds["bound"] < least * seconds["schedule"] or rates["bound"] > rates["schedule"]
+
+    def step(self) -> None:
+        self.bounds.step()
+
+
+class ProofInTurn:
+    """Raise the bound, counted: the whole climb first, then one step after each round."""
+
+    side: ClassVar[Side | None] = "bound"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.bounds = worker, worker.team.bounds
+        self.steps = 0
+
+    def is_due(self) -> bool:
+        rounds_done = self.worker.round - 1
+        return not self.bounds.done and (self.bounds.climbing or self.steps < rounds_done)
+
+    def step(self) -> None:
+        self.steps += not self.bounds.climbing
+        self.bounds.step()
+
+
+class EndOfWork:
+    """Stop, when the counted rounds have been made."""
+
+    side: ClassVar[Side | None] = None
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def is_due(self) -> bool:
+        return self.worker.pace.is_over(self.worker.round)
+
+    def step(self) -> None:
+        self.worker.incumbent.stop()
+
+
+class WholeModel:
+    """All stages at once, with few recomputations: quick where there is room. By who leads.
+
+    Windows of recomputation grow while the model is solved out. Without paging, or with nothing
+    else, it is half as large and its answer often best, so the narrowed budgets are asked too.
+    """
+
+    side: ClassVar[Side | None] = "schedule"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        kinds: tuple[Tools | None, ...] = (*worker.narrowed, None)  # None: the budget asked
+        small = len(worker.incumbent.graph.ops) <= SMALL_OPS
+        self.questions = [
+            (kind, window) for window in WHOLE_WINDOWS for kind in kinds if worker.leads and small
+        ]
+
+    def is_due(self) -> bool:
+        worker = self.worker
+        return bool(self.questions) and worker.round > 2 and worker.incumbent.best is not None
+
+    def step(self) -> None:
+        inc, (kind, window) = self.worker.incumbent, self.questions.pop(0)
+        assert inc.best is not None
+        windows, start = self.worker.tools.windows, inc.best.staged
+        if kind is not None:
+            windows, known = kind.windows, kind.best
+            start = None if known is None else from_schedule(inc.graph, inc.costs, known)
+        found, proven = windows.whole(start, window, *self.worker.pace.whole())
+        inc.offer_staged(found)
+        if not proven or (kind is not None and not kind.budget.recompute):
+            self.questions = [question for question in self.questions if question[0] is not kind]
+
+
+def _annealing_is_due(worker: Worker) -> bool:
+    """While the search is young, windows are stuck, or there is nothing for windows to start at."""
+    best = worker.incumbent.best
+    return worker.tools.annealer is not None and (
+        best is None
+        or best.staged is None
+        or worker.pace.is_young(worker.round)
+        or worker.idle_windows >= MOST_IDLE_WINDOWS
+    )
+
+
+class NarrowedAnnealing:
+    """Annealing with paging, or recomputation, forbidden: smaller searches, taking turns.
+
+    Each goes on from its own best, since the incumbent is mostly outside of its budget.
+    """
+
+    side: ClassVar[Side | None] = "schedule"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.turns = itertools.cycle(worker.narrowed)
+
+    def is_due(self) -> bool:
+        worker = self.worker
+        turn = (worker.round + worker.seed) % NARROW_EVERY == NARROW_EVERY - 1
+        return turn and bool(worker.narrowed) and _annealing_is_due(worker)
+
+    def step(self) -> None:
+        worker, tools = self.worker, next(self.turns)
+        worker.idle_windows = 0
+        assert tools.annealer is not None
+        seconds, moves = worker.pace.anneal(worker.round)
+        seed = next(worker.team.seeds)
+        found = tools.annealer.run(tools.best, seconds=seconds, moves=moves, seed=seed)
+        tools.best = found or tools.best
+        worker.incumbent.offer(found)
+
+
+class Annealing:
+    """Annealing from the incumbent; every other time while young from its own greedy start."""
+
+    side: ClassVar[Side | None] = "schedule"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def is_due(self) -> bool:
+        return _annealing_is_due(self.worker)
+
+    def step(self) -> None:
+        worker = self.worker
+        worker.idle_windows = 0
+        best, annealer = worker.incumbent.best, worker.tools.annealer
+        assert annealer is not None
+        afresh = worker.pace.is_young(worker.round) and worker.round % 2 == 0
+        start = None if afresh or best is None else best.schedule
+        seconds, moves = worker.pace.anneal(worker.round)
+        seed = next(worker.team.seeds)
+        worker.offer(annealer.run(start, seconds=seconds, moves=moves, seed=seed))
+
+
+class WindowSearch:
+    """Small exact models around the incumbent: the last tenths of a percent."""
+
+    side: ClassVar[Side | None] = "schedule"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def is_due(self) -> bool:
+        best = self.worker.incumbent.best
+        return best is not None and best.staged is not None
+
+    def step(self) -> None:
+        worker, best = self.worker, self.worker.incumbent.best
+        assert best is not None
+        assert best.staged is not None
+        found = worker.tools.windows.improve(best.staged, *worker.pace.window())
+        worker.idle_windows = 0 if worker.incumbent.offer_staged(found) else worker.idle_windows + 1
+
+
+class Waiting:
+    """Nothing to start from and no annealer: another worker, or the proof, may bring something."""
+
+    side: ClassVar[Side | None] = "schedule"
+
+    def __init__(self, worker: Worker) -> None:
+        pass
+
+    def is_due(self) -> bool:
+        return True
+
+    def step(self) -> None:
+        time.sleep(0.05)
