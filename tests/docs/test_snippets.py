@@ -91,12 +91,3 @@ def test_every_path_and_link_on_the_pages_exists() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-def test_the_tree_in_contributing_lists_every_room() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    listed = set(re.findall(r"^  (\w+\.py|\w+/)", text, re.MULTILINE))
-    folder = ROOT / "src/poet"
-    rooms = {p.name for p in folder.glob("*.py")} - {"__main__.py"}
-    rooms |= {f"{p.name}/" for p in folder.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert listed == rooms

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from poet.errors import PoetError
+from poet.errors import Infeasible, PoetError
 from poet.firmware.boards import Board, find_board
 from poet.firmware.card.image import Arrays, Header, card_layout, inputs_of, write_image
 from poet.firmware.card.initial import first_values, random_samples, samples_from, weights_from
@@ -79,7 +79,8 @@ def emit(
 
 def _check_plan(plan: Plan) -> None:
     if not plan.schedule:
-        raise PoetError(f"the plan has no schedule: {plan.reason or plan.status}")
+        text = f"the plan has no schedule: {plan.reason or plan.status}"
+        raise Infeasible(text, proven=plan.status == "infeasible")
     verdict = check(plan)
     if verdict.violation is not None:
         raise PoetError(f"the plan is not valid: {verdict.violation}")
@@ -136,9 +137,10 @@ def _fitting(plan: Plan, limit: int | None) -> tuple[Plan, Placed]:
         if not again.schedule:
             break
         plan = again
-    raise PoetError(
+    raise Infeasible(
         f"the tensors of {first.graph.name} cannot be placed in {limit:,} bytes without gaps "
-        f"(the plan's peak is {first.peak_bytes or 0:,}). Try more RAM"
+        f"(the plan's peak is {first.peak_bytes or 0:,}). Try more RAM",
+        proven=False,
     )
 
 
