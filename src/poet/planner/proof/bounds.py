@@ -143,12 +143,15 @@ class Bounds:
 
 
 def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
-    """The stage at whose start most bytes wait to be used, were everything kept: worth a cut."""
-    graph = incumbent.graph
+    """The stage at whose start most bytes wait to be used, were everything kept: worth a cut.
+
+    Pinned tensors are there in any case and say nothing of where.
+    """
+    graph, pinned = incumbent.graph, frozenset(incumbent.budget.pinned)
     waiting = np.zeros(len(graph.ops) + 1)
     for i, tensor in enumerate(graph.tensors):
         maker, readers = graph.producer[i], graph.readers[i]
-        if readers:
+        if readers and i not in pinned:
             first = 0 if maker is None else maker + 1
             waiting[first : readers[-1] + 1] += tensor.nbytes
     return (int(np.argmax(waiting)),) if waiting.any() else ()
