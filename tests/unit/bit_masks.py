@@ -85,6 +85,7 @@ class Problem:
             mask_of(i for i, place in budget.end.items() if place in places)
             for places in (("ram", "both"), ("store", "both"), ("either",))
         )
+        self.pinned = mask_of(budget.pinned)
         self.sizes: dict[int, int] = {0: 0}
         self.room: dict[tuple[int, int], list[int]] = {}
 
@@ -120,7 +121,11 @@ class Problem:
         return known
 
     def evictions(self, movable: int, excess: float) -> list[int]:
-        """The sets of movable tensors that free `excess` bytes and of which all are needed."""
+        """The sets of movable tensors that free `excess` bytes and of which all are needed.
+
+        What is pinned cannot be freed.
+        """
+        movable &= ~self.pinned
         if excess <= 0:
             return [0]
         key = (movable, int(excess))

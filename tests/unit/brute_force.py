@@ -112,7 +112,8 @@ class _Stages:
     def last_uses(self) -> list[int]:
         """For each tensor the last stage in which something may want it (§1, need)."""
         graph, budget = self.problem.graph, self.problem.budget
-        last = [self.problem.count if i in budget.end else -1 for i in range(len(graph.tensors))]
+        lasting = {*budget.end, *budget.pinned}
+        last = [self.problem.count if i in lasting else -1 for i in range(len(graph.tensors))]
         for k in reversed(range(self.problem.count)):
             op = graph.ops[k]
             wanted = max(last[o] for o in op.outputs)

@@ -31,7 +31,8 @@ def literal_joules(graph: Graph, costs: Costs, budget: Budget) -> float | None:
         gone = mask_of(i for op in graph.ops[:stage] for i in op.consumed)
         kept: Literal = {}
         for (ram, store, _), amounts_so_far in layer.items():
-            for keep in subsets(ram):
+            for some in subsets(ram & ~problem.pinned):
+                keep = some | ram & problem.pinned
                 note(kept, (keep, store, keep), amounts_so_far, (0.0, 0.0))
         layer = kept
         for k, op in enumerate(graph.ops[: stage + 1]):
@@ -86,7 +87,8 @@ def literal_runs(
             left = left._replace(stored=left.stored & ~gone, barred=0)
             written = prices(problem.page_out, writes)
             added = tuple(map(sum, zip(loaded, written, (way.joules, way.seconds), strict=True)))
-            for dropped in subsets((way.ram_inputs | way.reads | way.arrivals) & resident):
+            touched = way.ram_inputs | way.reads | way.arrivals
+            for dropped in subsets(touched & resident & ~problem.pinned):
                 yield (resident & ~dropped, left, sourced | loads | taken), (added[0], added[1])
 
 

@@ -2,6 +2,8 @@
 
 from random import Random
 
+from msgspec.structs import replace
+
 from poet import (
     Budget,
     Compute,
@@ -130,7 +132,7 @@ def random_costs(rng: Random, graph: Graph) -> Costs:
 def random_budget(rng: Random, graph: Graph) -> Budget:
     total = sum(tensor.nbytes for tensor in graph.tensors)
     places: tuple[Start, ...] = ("ram", "ram", "store", "both")
-    return Budget(
+    budget = Budget(
         ram_bytes=rng.choice((None, total, total, rng.randint(0, total + 1))),
         store_bytes=rng.choice((None, None, total, rng.randint(0, total + 1))),
         deadline_seconds=rng.choice((None, None, rng.uniform(0, 60))),
@@ -143,6 +145,20 @@ def random_budget(rng: Random, graph: Graph) -> Budget:
         },
         recompute=rng.random() < 0.9,
         paging=rng.random() < 0.9,
+    )
+    return replace(budget, pinned=random_pinned(rng, graph, budget))
+
+
+def random_pinned(rng: Random, graph: Graph, budget: Budget) -> tuple[int, ...]:
+    """Nothing half of the time; else some of what starts in RAM, consumed tensors too."""
+    if rng.random() < 0.5:
+        return ()
+    consumed = {i for op in graph.ops for i in op.consumed}
+    return tuple(
+        i
+        for i, place in budget.start.items()
+        if place != "store" and (i in consumed or budget.end.get(i) != "store")
+        if rng.random() < 0.6
     )
 
 
@@ -186,7 +202,7 @@ def random_schedule(rng: Random, graph: Graph, costs: Costs, budget: Budget) -> 
                 if rng.random() < 0.7:
                     steps.append(PageOut(i))
                     store.add(i)
-                if rng.random() < 0.7:
+                if rng.random() < (0.05 if i in budget.pinned else 0.7):
                     steps.append(Free(i))
                     ram.discard(i)
     for i, place in sorted(budget.end.items()):

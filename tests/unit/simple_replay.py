@@ -255,6 +255,7 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
             else:
                 assert isinstance(step, Free)
                 state_rule(i in ram, at, "not-in-ram", None, i)
+                state_rule(i not in budget.pinned, at, "pinned", None, i)
                 gone = ram.pop(i)
                 began, arrived = coming.pop(i, (0.0, 0.0))
                 t = max(clock, arrived, leaving.pop(i, 0.0))

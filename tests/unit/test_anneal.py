@@ -66,7 +66,7 @@ def no_worse(report: Report, than: Report) -> bool:
 
 
 def test_random_problems_are_solved_validly_and_never_worse_than_their_start() -> None:
-    found = 0
+    found = pinned = 0
     for seed in range(PROBLEMS):
         problem = random_problem(seed)
         annealer = Annealer(*problem)
@@ -74,6 +74,7 @@ def test_random_problems_are_solved_validly_and_never_worse_than_their_start() -
         if start is None:
             continue
         found += 1
+        pinned += any(problem[0].tensors[i].nbytes for i in problem[2].pinned)
         begun = judge(problem, start)
         result = annealer.run(start, seconds=5.0, moves=1500, seed=seed)
         assert result is not None
@@ -87,6 +88,7 @@ def test_random_problems_are_solved_validly_and_never_worse_than_their_start() -
         assert again is not None
         assert no_worse(judge(problem, again), ended)
     assert found > PROBLEMS / 2
+    assert pinned > PROBLEMS / 10
 
 
 def test_any_schedule_is_a_start() -> None:

@@ -8,13 +8,19 @@ import msgspec
 import pytest
 
 import poet
-from poet import Budget
-from poet.baselines import METHODS
+from poet import Budget, Plan, Report
+from poet.baselines import METHODS, judging
 from poet.baselines.on_demand import reach
 from poet.planner.proof.floor import memory_floor
+from poet.referee.replay import check
 from poet.values.schedule import Effort, places
 from tests.conftest import INSTANCES
-from tests.unit.random_problems import random_budget, random_costs, random_graph
+from tests.unit.random_problems import (
+    random_budget,
+    random_costs,
+    random_graph,
+    random_pinned,
+)
 from tests.unit.test_baselines import SEARCHING, X0, joules, replay, with_ram
 from tests.unit.training_graphs import chain, network
 
@@ -27,25 +33,31 @@ PATHS = [  # one of the two large ones is enough
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(5))
 def test_random_problems(block: int) -> None:
-    found = 0
+    found = pinned = 0
     for seed in range(60 * block, 60 * block + 60):
         rng = Random(seed)
         graph = random_graph(rng, ops=rng.randint(1, 12))
         costs, budget = random_costs(rng, graph), random_budget(rng, graph)
         for name in QUICK[:-1]:
-            found += joules(name, graph, costs, budget) is not None
+            if joules(name, graph, costs, budget) is not None:
+                found += 1
+                pinned += bool(budget.pinned)
     assert found > 100
+    assert pinned > 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_networks_with_updates_inside_backward(block: int) -> None:
     found: Counter[str] = Counter()
+    met: Counter[str] = Counter()
     for seed in range(7 * block, 7 * block + 7):
         rng = Random(seed)
         graph, costs = network(rng, layers=rng.randint(3, 12))
         start, end = places(graph, rng.choice(("resident", "resident", "paged")))
         budget = Budget(start=start, end=end, transfers=rng.choice(("serial", "free", "overlap")))
+        pinned = random_pinned(rng, graph, budget)
+        budget = msgspec.structs.replace(budget, pinned=pinned)
         kept = METHODS["keep-all"](graph, costs, budget, Effort())
         peak = replay(graph, costs, budget, kept.schedule).peak_bytes
         floor = memory_floor(graph, costs, budget).nbytes
@@ -54,7 +66,35 @@ def test_networks_with_updates_inside_backward(block: int) -> None:
             for name in QUICK:
                 needed = joules(name, graph, costs, tight)
                 found[name] += needed is not None and share < 1
+                met[name] += needed is not None and share < 1 and bool(pinned)
     assert min(found[name] for name in QUICK) > 0
+    assert sum(met.values()) > 5
+
+
+def test_no_method_proposes_to_move_what_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the referee would refuse it: that would be an attempt wasted."""
+    heard: Counter[str] = Counter()
+
+    def listened(plan: Plan) -> Report:
+        report = check(plan)
+        heard[report.violation.rule if report.violation else "valid"] += 1
+        return report
+
+    monkeypatch.setattr(judging, "check", listened)
+    for seed in range(12):
+        rng = Random(seed)
+        graph, costs = network(rng, layers=rng.randint(3, 8))
+        start, end = places(graph)
+        pinned = tuple(i for i in start if rng.random() < 0.5)
+        start.update((i, "both") for i in pinned if rng.random() < 0.5)
+        budget = Budget(start=start, end=end, pinned=pinned, transfers="free")
+        kept = METHODS["keep-all"](graph, costs, budget, Effort())
+        peak = replay(graph, costs, budget, kept.schedule).peak_bytes
+        floor = memory_floor(graph, costs, budget).nbytes
+        for name in QUICK:
+            METHODS[name](graph, costs, with_ram(budget, (floor + peak) // 2), Effort())
+    assert heard["valid"] > 50
+    assert heard.keys() <= {"valid", "ram"}
 
 
 @pytest.mark.slow

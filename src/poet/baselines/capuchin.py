@@ -112,8 +112,9 @@ class _Policy:
         self.lasting = reach(graph, budget).lasting
         self.first = [-1 if maker is None else maker for maker in graph.producer]
         count = len(graph.ops)
+        self.pinned = frozenset(budget.pinned)
         self.last = [
-            count if i in budget.end else readers[-1] if readers else first
+            count if i in budget.end or i in self.pinned else readers[-1] if readers else first
             for i, (readers, first) in enumerate(zip(graph.readers, self.first, strict=True))
         ]
         self.profile = self._profile()
@@ -141,6 +142,8 @@ class _Policy:
     def _gaps(self) -> list[Gap]:
         found = []
         for i, readers in enumerate(self.graph.readers):
+            if i in self.pinned:
+                continue
             uses = [self.first[i], *readers]
             if self.last[i] == len(self.graph.ops) and self.graph.consumer[i] is None:
                 uses.append(len(self.graph.ops))

@@ -161,7 +161,7 @@ class _Simulation:
     def free_expired(self, k: int) -> None:
         """Free what is never evicted and can no longer matter."""
         for i in self.expiring.get(k, ()):
-            if i in self.in_ram and i not in self.budget.end:
+            if i in self.in_ram and i not in self.budget.end and i not in self.budget.pinned:
                 self.leave(i)
 
     def leave(self, i: int) -> None:

@@ -9,8 +9,8 @@ Only runs and loads are decided here. Where a tensor's time in RAM ends follows 
 method need not forget early, and a tensor it remembers but does not use holds no RAM.
 
 Nothing that reads a consumed tensor runs again after it was consumed, as in the planner's model. A
-tensor that could not be remade when somebody may ask for it (`Reach.lasting`) is not forgotten.
-All runs are of the plain variant. RAM is not looked at: the referee does that.
+tensor that could not be remade when somebody may ask for it (`Reach.lasting`) is not forgotten, nor
+is one that is pinned. All runs are of the plain variant. RAM is not looked at: the referee does.
 """
 
 from collections.abc import Iterable
@@ -66,6 +66,7 @@ class OnDemand:
         self.lasting = reach(graph, budget).lasting
         self.present = {i for i, place in budget.start.items() if place != "store"}
         self.in_store = {i for i, place in budget.start.items() if place != "ram"}
+        self.pinned = frozenset(budget.pinned)
         self.stage = 0
         self.runs: list[list[Compute]] = [[] for _ in graph.ops]
         self.loads: list[set[int]] = [set() for _ in graph.ops]
@@ -84,12 +85,12 @@ class OnDemand:
         """These are to be remade, or loaded, when they are asked for again."""
         for i in tensors:
             remade = self.graph.producer[i] is not None and i not in self.lasting
-            if remade or i in self.in_store:
+            if remade or (i in self.in_store and i not in self.pinned):
                 self.present.discard(i)
 
     def page(self, tensors: Iterable[int]) -> None:
         """These wait in the store, from when they are first made."""
-        ids = [i for i in tensors if i not in self.gone]
+        ids = [i for i in tensors if i not in self.gone and i not in self.pinned]
         self.in_store.update(ids)
         self.present.difference_update(ids)
 

@@ -15,7 +15,7 @@ from math import inf
 
 import msgspec
 
-from poet.planner.proof.floor import memory_floor, working_set_bytes
+from poet.planner.proof.floor import memory_floor, pinned_beside, working_set_bytes
 from poet.referee.replay import check
 from poet.values.device import PLAIN, Costs, Run
 from poet.values.graph import Graph
@@ -97,6 +97,8 @@ class _Pager:
         self.store_used = sum(self.nbytes[i] for i in self.stored)
         self.slots = set(self.stored)
         self.uses = [list(reversed(readers)) for readers in graph.readers]  # next use last
+        self.pinned = frozenset(budget.pinned)
+        self.pinned_beside = pinned_beside(graph, budget)
         # The farthest next use on top; an entry is stale when the tensor has left or was used.
         self.farthest: list[tuple[int, int, int]] = []
         for i in self.in_ram:
@@ -112,7 +114,8 @@ class _Pager:
         return NEVER
 
     def rank(self, i: int) -> None:
-        heapq.heappush(self.farthest, (-self.next_use(i), -self.nbytes[i], -i))
+        if i not in self.pinned:
+            heapq.heappush(self.farthest, (-self.next_use(i), -self.nbytes[i], -i))
 
     def run(self, k: int) -> None:
         op, (variant, run) = self.graph.ops[k], self.choose(k)
@@ -142,7 +145,7 @@ class _Pager:
         for i in streamed_out:
             self.put_in_store(i)
         for i in (*op.inputs, *op.outputs):
-            if i in self.in_ram:
+            if i in self.in_ram and i not in self.pinned:
                 if self.next_use(i) == NEVER:
                     self.free(i)
                 else:
@@ -154,7 +157,8 @@ class _Pager:
         fitting = [
             (run.joules + run.stream_joules, name != PLAIN, name)
             for name, run in self.costs.ops[k].items()
-            if limit is None or working_set_bytes(self.graph, op, run) <= limit
+            if limit is None
+            or working_set_bytes(self.graph, op, run, self.pinned_beside[k]) <= limit
             if self.budget.paging or not (run.reads or run.writes)
         ]
         name = min(fitting)[2] if fitting else PLAIN

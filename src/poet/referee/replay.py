@@ -61,6 +61,7 @@ class _Replay:
         # or neither (None, after it was consumed). A slot once used stays used.
         self.slot = self.graph.slot
         self.in_ram = {i for i, place in self.budget.start.items() if place != "store"}
+        self.pinned = frozenset(self.budget.pinned)
         self.slot_holds: dict[int, int | None] = {
             i: i for i, place in self.budget.start.items() if place != "ram"
         }
@@ -389,6 +390,13 @@ class _Replay:
     def free(self, at: int, i: int) -> None:
         if i not in self.in_ram:
             raise self.broken("not-in-ram", f"cannot free: {self.why_absent(i)}", tensor=i)
+        if i in self.pinned:
+            raise self.broken(
+                "pinned",
+                f"cannot free: {self.graph.tensor_text(i)} is pinned: somebody else holds it, and "
+                "to free it gives nothing back",
+                tensor=i,
+            )
         end = self.clock.free(at, i, self.nbytes[i])
         self.in_ram.remove(i)
         self.gone[i] = (at, None)

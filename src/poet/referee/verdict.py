@@ -19,6 +19,7 @@ Rule = Literal[
     "not-in-ram",
     "not-stored",
     "already-in-ram",
+    "pinned",
     "ram",
     "store",
     "never-run",

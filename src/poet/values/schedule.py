@@ -82,6 +82,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `start` says where each tensor without a producer is when the step starts; `end` where a tensor
     must be when it ends (`either`: at least one of the two). A tensor not in `end` is not wanted.
+    `pinned` are tensors that somebody else holds in RAM for the whole step, so that to move them
+    frees nothing: they start in RAM and stay there, unless an op consumes them.
     """
 
     ram_bytes: int | None = None
@@ -90,9 +92,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     transfers: Transfers = "serial"
     start: dict[int, Start] = {}
     end: dict[int, End] = {}
+    pinned: tuple[int, ...] = ()
     recompute: bool = True
     paging: bool = True
-    pinned: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("ram_bytes", "store_bytes"):
@@ -109,6 +111,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             for value in values:
                 if value not in get_args(kind):
                     raise ValueError(f"{field} is {value!r}; it must be one of {get_args(kind)}")
+        for i in self.pinned:
+            if self.start.get(i, "store") == "store":
+                raise ValueError(f"tensor {i} is pinned in RAM, but it does not start there")
+        if len(set(self.pinned)) < len(self.pinned):
+            raise ValueError("pinned names a tensor twice")
 
     def check_belongs(self, graph: Graph) -> None:
         """Refuse a budget that does not say where this graph's tensors start, or names others."""
@@ -123,6 +130,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         missing = set(graph.given) - self.start.keys()
         if missing:
             raise ValueError(f"start does not say where {graph.tensor_text(min(missing))} is")
+        leaving = {i for i in self.pinned if self.end.get(i) == "store"}
+        if leaving and (leaving := leaving.difference(*(op.consumed for op in graph.ops))):
+            name = graph.tensor_text(min(leaving))
+            raise ValueError(f"{name} is pinned in RAM, but is asked to end in the store")
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):

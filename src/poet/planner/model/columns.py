@@ -7,7 +7,8 @@ tensor (S_aux and M_out). Stages in which nothing can happen to a tensor share o
 
 An op with one output and one variant needs no `out` variable of its own: its output comes when it
 runs. A drop after the last op of a stage, or right after a producer, changes nothing that a keep of
-0 does not, so drops exist only after readers that run before the stage's own op.
+0 does not, so drops exist only after readers that run before the stage's own op. A pinned tensor
+has one keep, which is 1, from the first stage to the last or its consumption; no loads, no drops.
 """
 
 from collections.abc import Callable, Iterable
@@ -184,6 +185,7 @@ class Blocks:
         self.drop: dict[tuple[int, int], Ints] = {}
         self.store = np.full(count, -1, dtype=np.int64)
         self.end_load = np.full(count, -1, dtype=np.int64)
+        self.pinned = frozenset(self.budget.pinned)
         self.stored_at_start = [
             self.budget.start.get(i, "ram") != "ram" if self.first[i] < 0 else False
             for i in range(count)
@@ -199,23 +201,26 @@ class Blocks:
                 self.store[i] = builder.new_columns(1, cost=cost, integer=True)[0]
             self.loaded.append(self.columns_loaded(i))
             in_cost = self.price(price.in_joules, 0.0, price.in_seconds)
+            movable = i not in self.pinned
             for v in self.graph.readers[i]:
                 runs = self.reads[v]
                 load = np.full(runs.size, -1, dtype=np.int64)
-                if storable:
+                if storable and movable:
                     load[runs] = builder.new_columns(int(runs.sum()), cost=in_cost, integer=True)
                 self.load[i, v] = load
                 drop = np.full(runs.size, -1, dtype=np.int64)
-                again = np.flatnonzero(runs[1:]) + 1
+                again = np.flatnonzero(runs[1:] & movable) + 1
                 drop[again] = builder.new_columns(again.size)
                 self.drop[i, v] = drop
             wanted = self.budget.end.get(i, "store") != "store"
-            if storable and wanted and i not in self.stages.consumed:
+            if storable and wanted and movable and i not in self.stages.consumed:
                 self.end_load[i] = builder.new_columns(1, cost=in_cost, integer=True)[0]
 
     def events(self, i: int) -> Mask:
-        """Whether anything can happen to tensor i in stage 0 … T-1."""
+        """Whether anything can happen to tensor i in stage 0 … T-1; nothing can to a pinned one."""
         events = np.zeros(self.count + 1, dtype=bool)
+        if i in self.pinned:
+            return events
         for v in self.graph.readers[i]:
             events[v : self.last[v] + 1] |= self.reads[v]
         maker = int(self.first[i])
@@ -248,13 +253,14 @@ class Blocks:
         high = np.ones(groups[-1] + 1)
         if first < 0 and self.budget.start[i] == "store":
             high[0] = 0.0
-        columns = self.builder.new_columns(high.size, high=high, integer=True)
+        low = float(i in self.pinned)
+        columns = self.builder.new_columns(high.size, low=low, high=high, integer=True)
         spread: Ints = columns[groups]
         return spread
 
     def columns_loaded(self, i: int) -> Ints:
         """The part of keep that came from a load; needed only where the store bit is a decision."""
-        if self.store[i] < 0 or not self.keep[i].size:
+        if self.store[i] < 0 or not self.keep[i].size or i in self.pinned:
             return np.full(self.keep[i].size, -1, dtype=np.int64)
         groups = self.keep[i] - self.keep[i][0]
         spread: Ints = self.builder.new_columns(int(groups[-1]) + 1)[groups]

@@ -82,7 +82,10 @@ def _run(costs: Costs, step: Compute) -> Run:
 
 
 def unroll(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Unrolled:
-    """Events in order without those nobody needs, and where each tensor's time in RAM ends."""
+    """Events in order without those nobody needs, and where each tensor's time in RAM ends.
+
+    That of a pinned one ends with the step, or where it is consumed: it counts as live throughout.
+    """
     events: list[tuple[int, Compute | PageIn]] = []
     pending: set[int] = set()
     for t, runs in enumerate(staged.runs):
@@ -101,6 +104,7 @@ def unroll(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Unroll
         for i, place in budget.end.items()
         if place in ("ram", "both") or (place == "either" and i not in stored | there)
     }
+    live.update(budget.pinned)
     kept: list[tuple[int, Compute | PageIn]] = []
     freed: list[tuple[int, ...]] = []
     for t, step in reversed(events):

@@ -16,7 +16,8 @@ class Stages:
     """For each op the last stage it may run in; for each tensor the last stage it is useful in.
 
     `last[v]` is v itself where op v never runs again. `need[i]` is T, one past the last stage, for
-    a tensor that may have to be in RAM when the step ends, and -1 for one that nobody reads.
+    a tensor that may have to be in RAM when the step ends, or is pinned there, and -1 for one that
+    nobody reads.
     """
 
     def __init__(self, graph: Graph, budget: Budget) -> None:
@@ -31,6 +32,8 @@ class Stages:
         for i, place in budget.end.items():
             if place != "store" and consumer[i] == self.count:
                 self.need[i] = self.count
+        for i in budget.pinned:
+            self.need[i] = min(self.count, int(consumer[i]))
         for v in range(self.count - 1, -1, -1):
             op = graph.ops[v]
             if op.recomputable and budget.recompute:

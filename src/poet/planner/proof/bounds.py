@@ -22,15 +22,20 @@ from poet.planner.proof.certificate import ray_bound, reduced_costs, safe_bound
 from poet.values.schedule import Prices
 
 WINDOWS = (4, 8, 16, 32, 64, 128, 256)
-QUICK_SECONDS = 0.4
-TREE_WINDOW = 8
-"""A program solved within this, with no larger window, is small enough to branch on: many cheap
-branches raise the bound more than few dear ones."""
-STEP_SECONDS = 0.5
-STEP_NODES = 20
+"""The smallest already gives nearly the whole model's bound in a fiftieth of the time (formulation
+§8: bert-m4, 110.75 of 110.93 % in 0.3 of 16 s); each next one doubles the price of being sure."""
+QUICK_SECONDS, TREE_WINDOW = 0.4, 8
+"""A program solved so quickly, with no larger window, is small enough to branch on: many cheap
+branches raise the bound more than few dear ones. Tried at half and double (docs/decisions/006)."""
+STEP_SECONDS, STEP_NODES = 0.5, 20
+"""How much of the tree a step grows: by the clock, often enough to share a worker fairly; counted,
+what follows each round. By hand, the seconds tried at 0.25 and 1."""
 EXACT_OPS = 60
+"""Up to so many ops the whole model, too, is small enough to branch on: linear-m4 has
+2,474 columns with 27, vgg16-m4 22,724 with 81. By hand, between the two."""
 HELPS = 0.01
-"""A larger window that takes less than this share off the gap ends the climb."""
+"""A larger window that takes less than this share off the gap ends the climb: the next one costs at
+least twice as much. By hand, tried at 0.003 and 0.03."""
 
 
 class Bounds:
@@ -143,12 +148,15 @@ class Bounds:
 
 
 def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
-    """The stage at whose start most bytes wait to be used, were everything kept: worth a cut."""
-    graph = incumbent.graph
+    """The stage at whose start most bytes wait to be used, were everything kept: worth a cut.
+
+    Pinned tensors are there in any case and say nothing of where.
+    """
+    graph, pinned = incumbent.graph, frozenset(incumbent.budget.pinned)
     waiting = np.zeros(len(graph.ops) + 1)
     for i, tensor in enumerate(graph.tensors):
         maker, readers = graph.producer[i], graph.readers[i]
-        if readers:
+        if readers and i not in pinned:
             first = 0 if maker is None else maker + 1
             waiting[first : readers[-1] + 1] += tensor.nbytes
     return (int(np.argmax(waiting)),) if waiting.any() else ()
@@ -171,7 +179,8 @@ def candidate_units(incumbent: Incumbent) -> list[int]:
     """Units of bytes worth trying: common divisors of the larger tensors, most promising first.
 
     Rounding down loses the small tensors and, if the unit does not divide it, some of the budget;
-    the second makes the bound better, the first worse.
+    the second makes the bound better, the first worse. How much worse is a guess (twice), and so
+    are four units at most, each of which costs a relaxation.
     """
     sizes = np.array([tensor.nbytes for tensor in incumbent.graph.tensors if tensor.nbytes])
     ram = incumbent.budget.ram_bytes

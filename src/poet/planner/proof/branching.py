@@ -21,7 +21,15 @@ from poet.planner.model.matrix import Floats
 from poet.planner.proof.certificate import ray_bound, safe_bound
 
 CANDIDATES = 16
+"""Columns without a record that are tried on both sides at each node: enough for the bounds of
+docs/decisions/005. Tried at 8 and 32 (006)."""
+RANKED = 5 * CANDIDATES
+"""Of so many columns, those nearest to a half, records are looked at."""
 WHOLE = 1e-6
+"""A value so near to a whole number is one: the solvers' own tolerance."""
+KEEP_WEIGHT = 3.0
+"""How much nearer to a whole number a keep or store may be than another column and still come
+first. By hand."""
 
 
 class Tree:
@@ -38,7 +46,7 @@ class Tree:
         b = model.blocks
         self.weight = np.ones(self.milp.cost.size)
         for columns in (*b.keep, b.store):
-            self.weight[columns[columns >= 0]] = 3.0
+            self.weight[columns[columns >= 0]] = KEEP_WEIGHT
         self.started = False
 
     @property
@@ -101,7 +109,7 @@ class Tree:
         fractional = self._fractional(values)
         closeness = np.minimum(values[fractional], 1 - values[fractional])
         ranked = fractional[np.argsort(-closeness * self.weight[fractional], kind="stable")]
-        ranked = ranked[: 5 * CANDIDATES]
+        ranked = ranked[:RANKED]
         best: tuple[float, int, dict[float, tuple[Answer, float]]] = (-1.0, -1, {})
         known = sorted(
             (c for c in ranked if (c, 0.0) in self.gains and (c, 1.0) in self.gains),

@@ -15,8 +15,9 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from poet.planner.proof.floor import working_set_bytes
+from poet.planner.proof.floor import pinned_beside, working_set_bytes
 from poet.planner.search import compiled
+from poet.planner.search.choices import Choices
 from poet.values.device import PLAIN, Costs, Run
 from poet.values.graph import Graph
 from poet.values.schedule import Budget, Compute, Free, Instruction, PageIn, PageOut, Schedule
@@ -27,9 +28,9 @@ _ENDS = {"ram": 1, "store": 2, "both": 3, "either": 4}
 _CODES = {"q": ctypes.c_int64, "d": ctypes.c_double, "i": ctypes.c_int32, "B": ctypes.c_uint8}
 _FIELDS = """
     nbytes:q in_joules:d in_seconds:d out_joules:d out_seconds:d producer:i last_keep:i load_from:i
-    load_to:i slot:i start_ram:B start_stored:B end:B rerun_to:i inputs_at:i inputs:i outputs_at:i
-    outputs:i seat:i variants_at:i again_at:i again:i run_joules:d run_seconds:d workspace:q
-    reads_at:i reads:i writes_at:i writes:i pairs:i"""
+    load_to:i slot:i pinned:B start_ram:B start_stored:B end:B rerun_to:i inputs_at:i inputs:i
+    outputs_at:i outputs:i seat:i variants_at:i again_at:i again:i run_joules:d run_seconds:d
+    workspace:q reads_at:i reads:i writes_at:i writes:i pairs:i"""
 """The arrays of `problem` in anneal.c, in its order, with the codes of their elements."""
 _ARRAYS: dict[str, Any] = {
     name: _CODES[code] for name, code in (field.split(":") for field in _FIELDS.split())
@@ -148,7 +149,7 @@ class Annealer:
 
     def _set(self, schedule: Schedule) -> None:
         """Make the search start from the choices nearest to a schedule."""
-        choices = _Choices(self._graph, self._costs, self._budget, schedule)
+        choices = Choices(self._graph, self._costs, self._budget, schedule)
         first, again = self._flat.variants_used(choices)
         self._library.poet_anneal_set(
             self._search,
@@ -192,6 +193,7 @@ class _FlatProblem:
         self.columns: dict[str, list[Any]] = {name: [] for name in _ARRAYS}
         self.variant_names: list[str] = []
         self.consumed_by = [len(graph.ops) if k is None else k for k in graph.consumer]
+        self.beside = pinned_beside(graph, budget)
         self.add_ops()
         self.add_tensors()
         self.possible = self.is_possible()
@@ -243,7 +245,7 @@ class _FlatProblem:
 
     def add_variants(self, k: int) -> None:
         """The cheapest that fits by itself first: the search starts from it."""
-        limit, op = self.budget.ram_bytes, self.graph.ops[k]
+        limit, op, beside = self.budget.ram_bytes, self.graph.ops[k], self.beside[k]
         usable = [
             (name, run)
             for name, run in self.costs.ops[k].items()
@@ -252,7 +254,7 @@ class _FlatProblem:
 
         def rank(item: tuple[str, Run]) -> tuple[bool, float, bool]:
             name, run = item
-            too_big = limit is not None and working_set_bytes(self.graph, op, run) > limit
+            too_big = limit is not None and working_set_bytes(self.graph, op, run, beside) > limit
             return too_big, self.run_joules(run), name != PLAIN
 
         for name, run in sorted(usable, key=rank):
@@ -272,7 +274,7 @@ class _FlatProblem:
     def add_tensors(self) -> None:
         graph, budget, columns = self.graph, self.budget, self.columns
         idle = self.costs.idle_watts if self.serial else 0.0
-        last_keep = self.last_keep()
+        last_keep, pinned = self.last_keep(), frozenset(budget.pinned)
         for i, (tensor, price) in enumerate(zip(graph.tensors, self.costs.tensors, strict=True)):
             maker = graph.producer[i]
             columns["nbytes"].append(tensor.nbytes)
@@ -285,6 +287,7 @@ class _FlatProblem:
             columns["load_from"].append(0 if maker is None else maker + 1)
             columns["load_to"].append(self.load_to(i, graph.heir.get(i)))
             columns["slot"].append(graph.slot[i])
+            columns["pinned"].append(i in pinned)
             columns["start_ram"].append(budget.start.get(i) in ("ram", "both"))
             columns["start_stored"].append(budget.start.get(i) in ("store", "both"))
             columns["end"].append(_ENDS.get(budget.end.get(i, ""), 0))
@@ -337,7 +340,7 @@ class _FlatProblem:
             for i, place in budget.end.items()
         )
 
-    def variants_used(self, choices: "_Choices") -> tuple[list[int], list[int]]:
+    def variants_used(self, choices: Choices) -> tuple[list[int], list[int]]:
         """The numbers of the variants that a schedule uses, for first and later runs."""
         at, again_at = self.columns["variants_at"], self.columns["again_at"]
         first, again = [], []
@@ -348,52 +351,3 @@ class _FlatProblem:
             later = number.get(choices.again.get(k, ""), allowed[0])
             again.append(later if later in allowed else allowed[0])
         return first, again
-
-
-class _Choices:
-    """The search's choices that come nearest to a schedule: exact if it has stages."""
-
-    def __init__(self, graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> None:
-        stages = len(graph.ops) + 1
-        self.keep = [0] * (stages + 1)  # rows of bits: what is in RAM when the stage begins
-        self.first: dict[int, str] = {}
-        self.again: dict[int, str] = {}
-        loaded: set[tuple[int, int]] = set()
-        made: set[tuple[int, int]] = set()
-        ram = _bits(i for i, place in budget.start.items() if place != "store")
-        stage, begun = 0, False
-        for step in schedule:
-            if not begun and isinstance(step, Compute | PageIn):  # frees end the stage before
-                self.keep[stage], begun = ram, True
-            if isinstance(step, PageIn):
-                ram |= 1 << step.tensor
-                loaded.add((min(stage, stages - 1), step.tensor))
-            elif isinstance(step, Free):
-                ram &= ~(1 << step.tensor)
-            elif isinstance(step, Compute):
-                op, run = graph.ops[step.op], costs.ops[step.op][step.variant]
-                ram &= ~_bits(op.consumed)
-                ram |= _bits(op.outputs) & ~_bits(stream.tensor for stream in run.writes)
-                if step.op in self.first:
-                    self.again[step.op] = step.variant
-                    made.update((min(stage, stages - 1), i) for i in op.outputs)
-                else:
-                    self.first[step.op] = step.variant
-                    stage, begun = stage + 1, False
-        if not begun:
-            self.keep[min(stage, stages)] = ram
-        # Where a tensor is never missing the bit decides nothing now: as it is elsewhere, or load.
-        never_loaded = {i for _, i in made} - {i for _, i in loaded}
-        usual = _bits(i for i in range(len(graph.tensors)) if i not in never_loaded)
-        self.page = [usual] * stages
-        for s, i in loaded:
-            self.page[s] |= 1 << i
-        for s, i in made - loaded:
-            self.page[s] &= ~(1 << i)
-
-
-def _bits(ids: Iterable[int]) -> int:
-    row = 0
-    for i in ids:
-        row |= 1 << i
-    return row

@@ -12,11 +12,23 @@ from poet.planner.model.staged import from_schedule
 from poet.planner.search.worker import SMALL_OPS, Side, Tools, Worker
 
 PATIENCE_ROUNDS = 3
+"""So long a first schedule is looked for before the bound, which may prove that there is none. By
+hand: without either there is no answer, and both come within seconds where they come at all."""
 CLIMB_SHARE = 0.4
+"""Of the time so far, for a worker who is alone: the climb's larger models can take most of a short
+limit (formulation §8: 2.5 s with windows of 40 for bert-m4). By hand, tried at 0.2 and 0.8
+(docs/decisions/006)."""
 PROOF_SHARE_ALONE, PROOF_SHARE = 0.5, 1.0
+"""Seconds of proof for each of search, at least: a tree may rest on a plateau long before it rises,
+and a rule that looks at rates alone would not come back to it. The first tried at 0.25 and 1."""
 WHOLE_WINDOWS = (4, 8, 16, 32)
+"""Solved out within seconds where RAM is not scarce, and then often best (006)."""
 NARROW_EVERY = 3
+"""Every so many rounds, that is a third: then two of three go on from the incumbent. What it is for
+is measured (006: baselines ahead of POET in 130 comparisons without, in 20 with); how often was
+chosen by hand, tried at 2 and 6."""
 MOST_IDLE_WINDOWS = 6
+"""So many windows without a gain, and annealing has a turn. By hand, tried at 3 and 12."""
 
 
 class Strategy(Protocol):

@@ -23,9 +23,18 @@ Side = Literal["bound", "schedule"]
 """The side of the gap that a step moves: the bound up, or the schedule down."""
 
 SMALL_OPS = 250
+"""Up to so many ops exact models are built generously. By hand, between what was measured: the
+whole relaxation takes 16 s for bert-m4 with 195 ops, and for bert_captured with 769 a quarter of it
+was not solved in 8 minutes (docs/decisions/005)."""
 RERUN_WINDOW, RERUN_WINDOW_OF_LARGE = 30, 12
+"""How many stages before a reader the models around the incumbent may recompute in (formulation
+§8), besides all that the incumbent recomputes. By hand; the first tried at 15 and 60
+(docs/decisions/006)."""
 OVERLAP_WAYS = ((1.0, True), (1.0, False), (0.95, True), (0.9, True), (0.8, True), (0.6, True))
+"""Under overlap: so much of the RAM, with or without paging. By hand: from what gives up least to
+what gives up most, and the first that the referee accepts stays."""
 RATE_MEMORY = 0.6
+"""Of a rate, so much is kept when a new one is seen. By hand, tried at 0.3 and 0.9."""
 
 
 class Team:

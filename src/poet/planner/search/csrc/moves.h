@@ -111,14 +111,18 @@ static int random_bit(annealer *a, const u64 *row, int words) {
     return -1;
 }
 
+/* Whether it is a choice to keep tensor i into stage s. */
+static int keepable(const annealer *a, int i, int s) {
+    return s > birth(a, i) && s <= a->p->last_keep[i] && !a->p->pinned[i];
+}
+
 /* A tensor and a stage into which it could be kept. */
 static int pick(annealer *a, int *tensor, int *stage) {
-    const problem *p = a->p;
     int s = below(a, a->stages), i = random_bit(a, row_of(a->now.touched, s, a->words), a->words);
     if (i < 0) return 0;
     int side = below(a, 2);
     for (int k = 0; k < 2; k++, side ^= 1)
-        if (s + side > birth(a, i) && s + side <= p->last_keep[i]) {
+        if (keepable(a, i, s + side)) {
             *tensor = i;
             *stage = s + side;
             return 1;
@@ -162,10 +166,6 @@ static void set_gap(annealer *a, int i, int s, int value) {
     int load = below(a, 2);
     if (below(a, 8)) price_again(a, i, to, &load); /* mostly what looks cheaper */
     set_page(a, i, to, to, load);
-}
-
-static int keepable(const annealer *a, int i, int s) {
-    return s > birth(a, i) && s <= a->p->last_keep[i];
 }
 
 static void move_gap(annealer *a) {

@@ -35,6 +35,7 @@ typedef struct problem {
     const int32_t *last_keep;            /* the last stage into which keeping can be of use */
     const int32_t *load_from, *load_to;  /* the stages in which a load is possible */
     const int32_t *slot;                 /* of the store */
+    const uint8_t *pinned;               /* somebody else holds it: it cannot leave RAM */
     const uint8_t *start_ram, *start_stored, *end;
     const int32_t *rerun_to;             /* per op: the last stage in which it may run again; -1 */
     const int32_t *inputs_at, *inputs, *outputs_at, *outputs;
@@ -92,6 +93,7 @@ typedef struct annealer {
     choices state, best;
     decoding now, next;
     u64 *allowed; /* where keep bits may be set */
+    u64 *pinned;  /* the row of bits that every row of keep has */
     uint8_t *fresh;
     totals sums;
     /* the store's books */
