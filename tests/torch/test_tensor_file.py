@@ -18,7 +18,7 @@ from poet.runtime.state.random_state import random_state, set_random_state
 from poet.runtime.state.tensor_file import (
     CHUNK_BYTES,
     Item,
-    Place,
+    TensorPlace,
     TornFile,
     _header,
     fill,
@@ -54,7 +54,7 @@ def content(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.shape, bytes(flat.view(torch.uint8).tolist()) if len(flat) else b""
 
 
-def places_in(path: Path) -> dict[str, Place]:
+def places_in(path: Path) -> dict[str, TensorPlace]:
     """Of a file that has no checksum."""
     with open(path, "rb") as file:
         return _header(file)[0].places

@@ -1,6 +1,6 @@
 """Planned steps: a session whose batch shapes are captured and planned when they first come.
 
-What `Trainer` and `wrap` share. A `Source` says how a batch's step is captured; `Terms` what is
+What `Trainer` and `wrap` share. A `StepSource` says how a batch's step is captured; `Terms` what is
 asked of its plan. The first shape decides where parameters live, and the others follow it.
 """
 
@@ -33,7 +33,7 @@ _STORE_SHARE = 64
 """A store's buffers may take one part in so many of the budget: a few percent with all of them."""
 
 
-class Source(Protocol):
+class StepSource(Protocol):
     """How the step of a batch is captured."""
 
     def capture(self, batch: Any) -> Program: ...
@@ -44,7 +44,7 @@ class PlannedSteps:
 
     def __init__(
         self,
-        source: Source,
+        source: StepSource,
         terms: Terms,
         example: Any,
         *,

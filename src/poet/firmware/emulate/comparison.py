@@ -16,7 +16,7 @@ MOST_DIFFERENCE = 1e-3
 MOST_ERROR = 3.0
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class CardComparison(msgspec.Struct, frozen=True, kw_only=True):
     """After the same steps on the same data, in norms over all parameters.
 
     `difference` is that of the two changes of the weights, as a share of PyTorch's. `error` is the
@@ -38,7 +38,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.difference <= MOST_DIFFERENCE and self.error_ratio <= MOST_ERROR
 
 
-def compare_card(folder: Path) -> Comparison | None:
+def compare_card(folder: Path) -> CardComparison | None:
     """The card beside the reference; None where there is no reference for its steps."""
     made, plan = read_folder(folder)
     if not (folder / REFERENCE).exists():
@@ -62,7 +62,7 @@ def compare_card(folder: Path) -> Comparison | None:
     if not np.isfinite(ours).all() or not np.isfinite(single).all():
         raise PoetError("the weights are no longer finite; try a smaller learning rate")
     moved = float(np.linalg.norm(single - start))
-    return Comparison(
+    return CardComparison(
         steps=made.steps,
         moved=moved,
         difference=float(np.linalg.norm(ours - single)) / moved if moved else 0.0,

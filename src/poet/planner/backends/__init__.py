@@ -43,7 +43,7 @@ class Limits:
     stop: Callable[[], bool] | None = None
 
 
-class Session(Protocol):
+class LinearSession(Protocol):
     """A linear program that is solved again and again with other bounds on its columns."""
 
     def solve(self, low: Floats, high: Floats, seconds: float) -> Answer:
@@ -52,7 +52,7 @@ class Session(Protocol):
 
 
 class Backend(Protocol):
-    def session(self, milp: Milp, limits: Limits) -> Session: ...
+    def session(self, milp: Milp, limits: Limits) -> LinearSession: ...
 
     def solve_linear(self, milp: Milp, limits: Limits) -> Answer: ...
 

@@ -67,7 +67,7 @@ class Item(NamedTuple):
     present: Callable[[], AbstractContextManager[torch.Tensor]]
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """A tensor in a file."""
 
     kind: Kind
@@ -78,7 +78,7 @@ class Place(NamedTuple):
 class Content(NamedTuple):
     """What a file's header says."""
 
-    places: dict[str, Place]
+    places: dict[str, TensorPlace]
     metadata: dict[str, str]
 
     @property
@@ -142,7 +142,7 @@ def verify(path: Path) -> Content:
         return content
 
 
-def fill(path: Path, places: Iterable[tuple[Place, Callable[[], Any]]]) -> None:
+def fill(path: Path, places: Iterable[tuple[TensorPlace, Callable[[], Any]]]) -> None:
     """Read tensors, one after the other, each into the one that its context manager gives."""
     with _opened(path) as file:
         for place, present in places:
@@ -245,7 +245,7 @@ def _header(file: Any) -> tuple[Content, bytes]:
         kind = Kind(_CODES[entry.dtype], entry.shape)
         if entry.data_offsets != (end, end + kind.nbytes) or min(entry.shape, default=0) < 0:
             raise TornFile(f"its header gives {name} a place that cannot be")
-        places[name] = Place(kind, 8 + length + end)
+        places[name] = TensorPlace(kind, 8 + length + end)
         end += kind.nbytes
     if size != 8 + length + end:
         raise TornFile(f"it has {size:,} bytes instead of {8 + length + end:,}")
