@@ -9,6 +9,7 @@ from poet.values.quantities import (
     goal_text,
     parse_bytes,
     parse_deadline,
+    parse_share,
     share_text,
     short_bytes_text,
 )
@@ -100,3 +101,15 @@ def test_amounts_for_people() -> None:
     assert goal_text("bytes", 2048.0) == "2,048 B (2.0 KiB)"
     assert (goal_text("joules", 0.5), goal_text("seconds", 2)) == ("500.0 mJ", "2.000 s")
     assert (share_text(0.125), share_text(0.00123, 2)) == ("12.5 %", "0.12 %")
+
+
+@pytest.mark.parametrize(("text", "share"), [("60%", 0.6), (" 7.5 % ", 0.075), ("100%", 1.0)])
+def test_shares(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+    assert parse_share("60") is None
+
+
+@pytest.mark.parametrize("text", ["160%", "-1%", "%", "six%", "1e2%"])
+def test_shares_that_are_none(text: str) -> None:
+    with pytest.raises(PoetError, match="is not from 0% to 100%"):
+        parse_share(text)

@@ -25,7 +25,7 @@ from poet.values.graph import MAX_BYTES, Graph, Role, printable
 from poet.values.instances import Instance, decode_instance
 from poet.values.optimizers import parse_optimizer
 from poet.values.profile import Profile
-from poet.values.quantities import parse_bytes, parse_deadline, parse_share
+from poet.values.quantities import parse_bytes, parse_deadline
 from poet.values.schedule import Budget, Params, Residency, Transfers, places
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Question(NamedTuple):
 def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency) -> Question:
     """The values behind the terms, with one of the problem's graphs and parameters in a place.
 
-    A RAM budget of `min` is left open: it takes a search to tell.
+    A RAM budget of `min` is left open: it takes a search to tell. Shares are bytes by now.
     """
     board = asked.board
     costs, measured = _costs(problem, asked, graph)
@@ -222,6 +222,7 @@ def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency)
     start, end = places(graph, residency)
     transfers = asked.transfers or _usual_transfers(problem, board)
     budget = Budget(
+        ram_bytes=_ram_bytes(asked),
         store_bytes=board.store_bytes if board else None,
         deadline_seconds=(
             None
@@ -236,8 +237,7 @@ def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency)
         pinned=tuple(i for i in graph.given if graph.tensors[i].role in asked.pinned_roles),
     )
     either = asked.transfers is None and transfers == "overlap"
-    open_question = Question(graph, costs, budget, either, smooth)
-    return open_question.within(_ram_bytes(asked, open_question))
+    return Question(graph, costs, budget, either, smooth)
 
 
 def _costs(problem: Problem, asked: Terms, graph: Graph) -> tuple[Costs, bool]:
@@ -271,17 +271,12 @@ def _costs(problem: Problem, asked: Terms, graph: Graph) -> tuple[Costs, bool]:
     return given, asked.measured
 
 
-def _ram_bytes(asked: Terms, question: Question) -> int | None:
+def _ram_bytes(asked: Terms) -> int | None:
     ram = asked.ram
     if ram == MIN:
         return None
     if ram is None:
         return asked.board.available_bytes if asked.board else None
-    share = parse_share(ram) if isinstance(ram, str) else None
-    if share is not None:
-        tensors, budget = question.graph.tensors, question.budget
-        held = sum(tensors[i].nbytes for i in budget.pinned)
-        return held + int(share * (question.keep_all_bytes - held))
     nbytes = parse_bytes(ram, "RAM budget")
     if asked.reserved_bytes and nbytes <= asked.reserved_bytes:
         raise PoetError(

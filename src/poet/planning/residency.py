@@ -9,16 +9,32 @@ here and nowhere else: for plans, comparisons, training and firmware alike.
 from collections.abc import Iterator
 from typing import get_args
 
+import msgspec
+
 from poet.planning.question import MIN, Problem, Question, Terms, question
 from poet.values.graph import Graph
 from poet.values.plan import Plan
+from poet.values.quantities import parse_share
 from poet.values.schedule import PERSISTENT, Residency
 
 
 def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
     """The question for each residency that may be tried, in order: the first that fits is taken."""
+    terms = _in_bytes(problem, terms)
     for residency in _tried(problem, terms):
         yield question(problem, terms, _graph(problem, terms, residency), residency)
+
+
+def _in_bytes(problem: Problem, terms: Terms) -> Terms:
+    """A budget that is a share of keep-all's peak as bytes: of the step with all of it in RAM."""
+    share = parse_share(terms.ram) if isinstance(terms.ram, str) else None
+    if share is None:
+        return terms
+    roomy = msgspec.structs.replace(terms, ram=MIN)
+    whole = question(problem, roomy, problem.graph, "resident")
+    held = sum(whole.graph.tensors[i].nbytes for i in whole.budget.pinned)
+    ram_bytes = held + int(share * (whole.keep_all_bytes - held))
+    return msgspec.structs.replace(terms, ram=ram_bytes, reserved_bytes=0)
 
 
 def residency_of(plan: Plan) -> Residency:
