@@ -271,7 +271,7 @@ def test_networks_that_need_masks(
     plan = planned(f"{NETS}:{net}", "64 MB", "sgd", params="resident", method="keep-all")
     how: dict[str, Path] = {}
     if any(tensor.role == "buffer" for tensor in plan.graph.tensors):
-        with pytest.raises(PoetError, match=r"the buffer .* is not known: give --weights"):
+        with pytest.raises(PoetError, match=r"the buffer .* is not known: give weights="):
             emitted(plan)
         model = nets.bert()[0]
         how["weights"] = tmp_path / "weights.safetensors"

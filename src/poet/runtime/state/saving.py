@@ -143,4 +143,4 @@ def check_fits(session: Session, found: Found) -> None:
 def _find(path: Path) -> Found:
     if path.suffix == SINGLE:
         return single(path)
-    return newest(path, lambda message: warnings.warn(message, PoetWarning, stacklevel=5))
+    return newest(path, lambda message: warnings.warn(message, PoetWarning, stacklevel=6))
