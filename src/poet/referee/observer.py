@@ -14,6 +14,13 @@ from poet.referee.clocks import Instant
 from poet.values.graph import InPlace
 
 Place = Literal["ram", "store", "both"]
+PLACES: dict[tuple[bool, bool], Place | None] = {
+    (True, True): "both",
+    (True, False): "ram",
+    (False, True): "store",
+    (False, False): None,
+}
+"""By whether a tensor is in RAM and whether it is in the store."""
 Places = Mapping[int, Place | None]
 """By tensor; None is nowhere."""
 

@@ -20,7 +20,7 @@ from math import isclose
 import msgspec
 
 from poet.referee.clocks import ListClock, TimelineClock
-from poet.referee.observer import Computed, Freed, Observer, Paged, Place, Places
+from poet.referee.observer import PLACES, Computed, Freed, Observer, Paged, Places
 from poet.referee.verdict import TOLERANCE, Report, Rule, Violation, mismatches
 from poet.values.device import Run
 from poet.values.plan import Plan
@@ -39,15 +39,6 @@ def check(plan: Plan, observer: Observer | None = None) -> Report:
 
 class _StateBroken(Exception):
     """Ends a replay; the violation is recorded already."""
-
-
-_PLACES: dict[tuple[bool, bool], Place | None] = {
-    (True, True): "both",
-    (True, False): "ram",
-    (False, True): "store",
-    (False, False): None,
-}
-"""By whether a tensor is in RAM and whether it is in the store."""
 
 
 class _Replay:
@@ -141,7 +132,7 @@ class _Replay:
         return self.slot_holds.get(self.slot[i]) == i
 
     def place(self, i: int) -> Place | None:
-        return _PLACES[i in self.in_ram, self.is_stored(i)]
+        return PLACES[i in self.in_ram, self.is_stored(i)]
 
     def places(self, ids: Iterable[int]) -> Places:
         return {i: self.place(i) for i in ids}
