@@ -20,7 +20,7 @@ from math import isclose
 import msgspec
 
 from poet.referee.clocks import ListClock, TimelineClock
-from poet.referee.observer import PLACES, Computed, Freed, Observer, Paged, Places
+from poet.referee.observer import PLACES, Computed, Freed, Observer, Paged, Place, Places
 from poet.referee.verdict import TOLERANCE, Report, Rule, Violation, mismatches
 from poet.values.device import Run
 from poet.values.plan import Plan
