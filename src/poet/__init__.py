@@ -5,7 +5,6 @@ The public names, nothing else. Importing this imports neither torch nor a solve
 """
 
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from poet.devices import find_device
@@ -106,5 +105,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    here = (n for n, x in globals().items() if isinstance(x, ModuleType) or n.startswith("__"))
-    return sorted({*here, *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,11 +1,13 @@
 """Where parameters live is decided once: the same answer for plans, comparisons and training."""
 
+import json
 import logging
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import poet
 from poet.costs.analytic import analytic
@@ -43,7 +45,7 @@ def test_the_order_and_the_graphs(problem: Problem) -> None:
     "asked",
     [
         terms("nrf52840", paging=False),  # nothing can be anywhere else
-        Terms(ram="min", board=None, costs=None),
+        Terms(ram=10_000),
     ],
 )
 def test_where_there_is_no_choice(problem: Problem, asked: Terms) -> None:
@@ -125,10 +127,13 @@ def test_without_a_budget_a_trainer_has_what_the_machine_has(
     assert 2**26 < machine < 2**50
     given = sum(t.untyped_storage().nbytes() for t in trainer.program.given(None).values())
     (tmp_path / "memory.max").write_text("5000000\n")
-    (tmp_path / "memory.current").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("1500000\n")
+    (tmp_path / "memory.stat").write_text("anon 1000000\ninactive_file 500000\n")
     monkeypatch.setattr(planned, "_CGROUP", tmp_path)
     assert planned.machine_bytes(trainer.program) == 4_000_000 + given
     (tmp_path / "memory.max").write_text("max\n")
+    assert planned.machine_bytes(trainer.program) > 2**26
+    monkeypatch.setattr(planned, "_MEMINFO", tmp_path / "none")
     assert planned.machine_bytes(trainer.program) > 2**26
 
 
@@ -183,3 +188,73 @@ def test_every_public_name_is_there_and_known_to_tab_completion() -> None:
     assert set(poet.__all__) <= set(dir(poet))
     assert not {"import_module", "Any", "TYPE_CHECKING", "ModuleType"} & set(dir(poet))
     assert "poet.planning.solve" in sys.modules
+
+
+def test_the_least_ram_is_the_least_wherever_parameters_may_be(poet_command: Poet) -> None:
+    """On a board of 32 KiB: nothing fits but tiles, and the board's RAM is a limit all the same."""
+    plan = poet.plan("mlp", "mkr1000", "min", time_limit=6)
+    assert plan.schedule, plan.reason
+    assert plan.peak_bytes is not None
+    assert plan.peak_bytes <= poet.find_device("mkr1000").available_bytes
+    assert residency_of(plan) == "streamed"
+    done = poet_command(
+        "compare", "mlp", "--device", "mkr1000", "--ram", "min", "--method", "poet",
+        "--time-limit", "4", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    (row,) = json.loads(done.out)["rows"]
+    assert row["peak_bytes"] <= poet.find_device("mkr1000").available_bytes
+
+
+def test_a_share_has_the_stores_buffers_in_it(tmp_path: Path) -> None:
+    made: Any = build("lenet?batch=16")
+    program = captured(made, poet.SGD(lr=0.1, momentum=0.9))
+    whole = keep_all_bytes(program.graph)
+    with poet.Trainer(
+        made.model, made.loss, poet.SGD(lr=0.1, momentum=0.9), example=made.example, ram="75%",
+        store=tmp_path, time_limit=2,
+    ) as trainer:  # fmt: skip
+        trainer.run(made.example)
+        assert trainer.budget_bytes is not None
+        assert trainer.store_buffer_bytes > 0
+        assert trainer.peak_bytes <= trainer.budget_bytes <= 0.76 * whole
+
+
+def test_a_share_of_a_fused_profile(tmp_path: Path) -> None:
+    program = captured(build(LENET), poet.SGD(lr=0.1))
+    costs = analytic(program.fused.graph, poet.find_device("laptop"))
+    plan = poet.plan(program, "laptop", "70%", costs=costs, params="streamed", time_limit=2)
+    assert plan.schedule, plan.reason
+
+
+def test_a_program_and_its_fused_step_are_one_training() -> None:
+    program = captured(build(LENET), poet.SGD(lr=0.1, momentum=0.9))
+    fused = program.fused
+    other = captured(build(LENET), poet.SGD(lr=0.2, momentum=0.9))
+    fused.run()
+    assert program.steps_done == fused.steps_done == 1
+    program.learning_rates[:] = [0.0]
+    before = [p.clone() for p in program.model.parameters()]
+    fused.run()
+    assert all(map(torch.equal, before, program.model.parameters()))
+    program.share_state(other)
+    assert fused.state is program.state is other.state
+    assert fused.learning_rates == [0.2]
+
+
+def test_a_trainer_refuses_what_a_plan_refuses(tmp_path: Path) -> None:
+    made: Any = build("lenet")
+    given: dict[str, Any] = {"example": made.example, "cache": True}
+    for wrong, message in (
+        ({"minimize": "x"}, "minimize is 'x'"),
+        ({"time_limit": -1.0}, "time_limit is -1"),
+        ({"params": "x"}, "params is 'x'"),
+        ({"ram": "much"}, "is not a size.*60%, or min"),
+    ):
+        with pytest.raises(poet.PoetError, match=message):
+            poet.Trainer(made.model, made.loss, poet.SGD(), **given, **wrong)
+    plan = poet.plan(captured(made, poet.SGD()), "laptop", time_limit=1)
+    with pytest.raises(poet.Infeasible, match="the plan takes"):
+        poet.Trainer(made.model, made.loss, poet.SGD(), **given, plan=plan, ram=100_000)
+    with pytest.raises(poet.PoetError, match="a Sequential cannot be planned"):
+        poet.plan(made.model, "laptop")

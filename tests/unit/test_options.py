@@ -18,6 +18,8 @@ from poet.errors import Infeasible, OutOfBudget, PageError, PoetError
         ('give a folder, store="pages/"', "give a folder, --store pages/"),
         ("poet.SGD(lr=0.01) has ram=3 in it", "poet.SGD(lr=0.01) has ram=3 in it"),
         ("deram=, ram, param=True", "deram=, ram, param=True"),
+        ("cannot write runs/force=True/x", "cannot write runs/force=True/x"),
+        ('store="my pages/"', "--store 'my pages/'"),
     ],
 )  # fmt: skip
 def test_arguments_become_options(python: str, command: str) -> None:

@@ -1,5 +1,6 @@
 """`poet compare`: POET beside the baselines people know, on one problem."""
 
+import msgspec
 import typer
 
 from poet.cli.console import print_json, progress_bar, say, show_table
@@ -60,7 +61,8 @@ def compare(
     with progress_bar() as show:
         found = compared(problem, asked, effort, method or COMPARED, show)
     if json:
-        print_json({"rows": found.rows})
+        told = [msgspec.structs.replace(r, reason=as_options(r.reason)) for r in found.rows]
+        print_json({"rows": told})
     else:
         _show(found)
     for text in surprises(found.rows):

@@ -5,6 +5,7 @@ line.
 """
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,6 +36,13 @@ RamOption = Annotated[
     typer.Option(
         help="RAM budget: 300000, 500KB, 256KiB, 60% of keep-all's, or min. "
         "Default: what the device has."
+    ),
+]
+HereRamOption = Annotated[
+    str | None,
+    typer.Option(
+        help="RAM budget: 300000, 500KB, 256KiB, 60% of keep-all's, or min. "
+        "Default: what this machine has."
     ),
 ]
 DeadlineOption = Annotated[
@@ -122,14 +130,18 @@ _ARGUMENTS = (
     "costs", "deadline", "device", "force", "optimizer", "params", "ram", "resume", "seed",
     "solver", "store", "time_limit", "weights",
 )  # fmt: skip
-_ARGUMENT = re.compile(rf'\b({"|".join(_ARGUMENTS)})=(?:"([^"]*)"|True\b|(?=[\s,.;:)]|$))')
+_ARGUMENT = re.compile(
+    rf'(?<![\w./-])({"|".join(_ARGUMENTS)})=(?:"([^"]*)"|True\b|(?=[\s,.;:)]|$))'
+)
 
 
 def as_options(text: str) -> str:
     """A message to Python users, to one at the command line: `ram="2 GiB"` → `--ram 2GiB`."""
 
     def option(match: re.Match[str]) -> str:
-        name = f"--{match[1].replace('_', '-')}"
-        return f"{name} {match[2].replace(' ', '')}" if match[2] else name
+        name, value = f"--{match[1].replace('_', '-')}", match[2]
+        if not value:
+            return name
+        return f"{name} {value.replace(' ', '') if match[1] == 'ram' else shlex.quote(value)}"
 
     return _ARGUMENT.sub(option, text)

@@ -24,9 +24,9 @@ from poet.cli.exit_codes import DONE, INTERRUPTED
 from poet.cli.options import (
     CacheFlag,
     ForceFlag,
+    HereRamOption,
     JsonFlag,
     ParamsOption,
-    RamOption,
     TrainedModelArgument,
 )
 from poet.errors import PoetError
@@ -53,7 +53,7 @@ _EVERY = 100
 
 def train(
     model: TrainedModelArgument,
-    ram: RamOption = None,
+    ram: HereRamOption = None,
     steps: Annotated[
         int, typer.Option(help="Training steps in all, with those before a resume.", min=1)
     ] = 20,

@@ -12,9 +12,8 @@ import msgspec
 
 from poet.baselines import METHODS
 from poet.errors import PoetError
-from poet.planning.plan import answer, cores
+from poet.planning.plan import answer, asked_of, cores
 from poet.planning.question import Problem, Question, Terms, problem_of, terms
-from poet.planning.residency import questions
 from poet.planning.solve import PLANNER
 from poet.values.device import Costs, Device
 from poet.values.graph import Graph
@@ -100,7 +99,7 @@ def compared(
     names = tuple(methods)
     check_names(names)
     found: Comparison | None = None
-    for question in questions(problem, asked):
+    for question in asked_of(problem, asked, effort):
         found = Comparison(question, [])
         for done, name in enumerate(names):
             if progress is not None:

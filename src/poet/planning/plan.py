@@ -7,7 +7,7 @@ rates; where nobody said how transfers take time, both ways are tried.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import TYPE_CHECKING, get_args
 
@@ -73,7 +73,8 @@ def plan(
     `ram` is bytes, a size such as `"256 KiB"`, or a share such as `"60%"`: all that is pinned and
     so much of the rest of what keeping everything takes. By default it is what the board has left
     for tensors; without a board there is no limit. `ram="min"` asks for the smallest RAM that a
-    schedule was found for, and then for the least energy there. `deadline` is `"20s"`, a number of
+    schedule was found for, wherever `params` allows parameters to be, and then for the least energy
+    there. `deadline` is `"20s"`, a number of
     seconds, or `"1.5x"` the keep-all step.
 
     `params` says where parameters and optimizer state are between steps: `resident` in RAM, `paged`
@@ -87,10 +88,6 @@ def plan(
     A problem without a schedule gives a Plan too: its `status` is `infeasible` (proven) or
     `unknown` and its `reason` says why.
     """
-    if not (isfinite(time_limit) and time_limit >= 0):
-        raise PoetError(f"time_limit is {time_limit}; it must be 0 seconds or more")
-    if minimize not in get_args(Goal):
-        raise PoetError(f"minimize is {minimize!r}; it must be one of {', '.join(get_args(Goal))}")
     effort = Effort(
         time_limit_seconds=time_limit,
         relative_gap=gap,
@@ -122,15 +119,25 @@ def plan_for(
     method: str | None = None,
 ) -> Plan:
     """The same in values: the first residency with a schedule, or the last one's refusal."""
+    if minimize not in get_args(Goal):
+        raise PoetError(f"minimize is {minimize!r}; it must be one of {', '.join(get_args(Goal))}")
+    if not (isfinite(effort.time_limit_seconds) and effort.time_limit_seconds >= 0):
+        limit = effort.time_limit_seconds
+        raise PoetError(f"time_limit is {limit}; it must be 0 seconds or more")
     found: Plan | None = None
-    for question in questions(problem, asked):
-        if asked.ram == MIN:
-            question = _smallest(question, effort)
+    for question in asked_of(problem, asked, effort):
         found = answer(question, effort, method, minimize)
         if found.schedule:
             break
     assert found is not None
     return found
+
+
+def asked_of(problem: Problem, asked: Terms, effort: Effort) -> Iterable[Question]:
+    """The questions to ask in turn, until one has an answer; for `ram="min"` the one in the least
+    RAM."""
+    found = questions(problem, asked)
+    return _with_smallest(list(found), effort) if asked.ram == MIN else found
 
 
 def answer(
@@ -214,16 +221,25 @@ def _rest(effort: Effort, started: float) -> Effort:
     return msgspec.structs.replace(effort, time_limit_seconds=max(0.0, left))
 
 
-def _smallest(asked: Question, effort: Effort) -> Question:
-    """The question with the smallest RAM that a schedule was found for."""
+def _with_smallest(asked: list[Question], effort: Effort) -> list[Question]:
+    """The question that a schedule was found for in the least RAM, with that as its budget.
+
+    Half of the time is for that, an equal part for each. Where nobody said how transfers take time,
+    compute may wait for them, which takes the least RAM.
+    """
     from poet.planner.search.objectives import fewest_bytes
 
-    graph, costs, budget = asked.graph, asked.costs, asked.budget
-    half = _part(effort, 0.5)
-    schedule = fewest_bytes(graph, costs, budget, half, quick_search(graph, costs, half))
-    if schedule is None:
-        return asked
-    return asked.within(check(draft(graph, costs, budget, schedule)).peak_bytes)
+    part = _part(effort, 0.5 / len(asked))
+    found: list[tuple[int, Question]] = []
+    for question in asked:
+        graph, costs, budget = question.graph, question.costs, question.budget
+        if question.either:
+            budget = msgspec.structs.replace(budget, transfers="serial")
+        schedule = fewest_bytes(graph, costs, budget, part, quick_search(graph, costs, part))
+        if schedule is not None:
+            peak = check(draft(graph, costs, budget, schedule)).peak_bytes
+            found.append((peak, question.within(peak)))
+    return [min(found, key=lambda each: each[0])[1]] if found else asked
 
 
 def cores() -> int:

@@ -5,6 +5,7 @@ same step with its updates fused. `Terms` are what is asked of the plan. Once it
 parameters live (`residency`), the two make a `Question`: graph, costs and budget.
 """
 
+import logging
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -15,7 +16,7 @@ from poet.baselines.keep_all import kept_all
 from poet.costs.analytic import analytic, with_workspaces
 from poet.costs.streams import with_streams
 from poet.devices import find_device
-from poet.errors import PoetError
+from poet.errors import Infeasible, PoetError
 from poet.rewrites.granularity import Granularity
 from poet.tracer.by_name import layout_named
 from poet.tracer.layout import Layout
@@ -31,6 +32,7 @@ from poet.values.schedule import Budget, Params, Residency, Transfers, places
 if TYPE_CHECKING:
     from poet.tracer.program import Program
 
+_log = logging.getLogger(__name__)
 MIN = "min"
 """The `ram` that asks for the smallest budget with a schedule."""
 
@@ -76,6 +78,11 @@ def problem_of(problem: "Problem | Instance | Graph | Program | str") -> Problem
         return Problem(problem)
     if isinstance(problem, Instance):
         return Problem(problem.graph, costs=problem.costs)
+    if not hasattr(problem, "traced"):
+        raise PoetError(
+            f"a {type(problem).__name__} cannot be planned: give a captured step "
+            "(poet.capture(model, …)), a graph, an instance, a file or a model's name"
+        )
     return Problem(problem.graph, traced=problem.traced, granularity=problem.granularity)
 
 
@@ -112,14 +119,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     `ram` is bytes, a size, a share of keep-all's peak, `min`, or None for what the board has;
     `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` are
     held in RAM by somebody else. `in_torch` says that PyTorch runs the plan, which takes more
-    beside tiles than C does. With `measured` costs, `board` is the machine they were measured on.
+    beside tiles than C does. `machine` is where `costs` were measured, if they were.
     """
 
     board: Device | None = None
     ram: str | int | None = None
     deadline: str | float | None = None
     costs: Costs | None = None
-    measured: bool = False
+    machine: Device | None = None
     transfers: Transfers | None = None
     params: Params = "auto"
     paging: bool = True
@@ -154,15 +161,15 @@ def terms(
 ) -> Terms:
     """Terms out of words: a board by name, a profile for costs and machine in one."""
     board = find_device(device) if isinstance(device, str) else device
-    measured = isinstance(costs, Profile)
+    machine = costs.device if isinstance(costs, Profile) else None
     if isinstance(costs, Profile):
-        board, costs = board or costs.device, costs.costs
+        costs = costs.costs
     return Terms(
-        board=board,
+        board=board or machine,
         ram=ram,
         deadline=deadline,
         costs=costs,
-        measured=measured,
+        machine=machine,
         transfers=transfers,
         params=params,
         paging=paging,
@@ -203,13 +210,13 @@ class Question(NamedTuple):
 def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency) -> Question:
     """The values behind the terms, with one of the problem's graphs and parameters in a place.
 
-    A RAM budget of `min` is left open: it takes a search to tell. Shares are bytes by now.
+    A RAM budget of `min` is the board's: it takes a search to tell. Shares are bytes by now.
     """
     board = asked.board
-    costs, measured = _costs(problem, asked, graph)
+    costs = _costs(problem, asked, graph)
     smooth = None
-    if measured and board is not None:
-        rates = with_workspaces(problem.by_rates(graph, board), costs)
+    if asked.machine is not None and costs is asked.costs:
+        rates = with_workspaces(problem.by_rates(graph, asked.machine), costs)
         smooth = msgspec.structs.replace(costs, ops=rates.ops)
     if residency == "streamed":
         if board is None:
@@ -240,24 +247,31 @@ def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency)
     return Question(graph, costs, budget, either, smooth)
 
 
-def _costs(problem: Problem, asked: Terms, graph: Graph) -> tuple[Costs, bool]:
-    """Those given, the problem's own, or the board's by its rates; and whether they are measured.
+def _costs(problem: Problem, asked: Terms, graph: Graph) -> Costs:
+    """Those given, the problem's own, or the board's by its rates.
 
     A profile of the step with updates apart says nothing of the fused one: that goes by the rates
     of the machine that was measured.
     """
     given = asked.costs or problem.costs
     if given is None or (
-        asked.measured
+        asked.machine is not None
         and given.graph == problem.graph.fingerprint
         and graph.fingerprint != given.graph
     ):
-        if asked.board is None:
+        board = asked.machine or asked.board
+        if board is None:
             raise PoetError(
                 f'{graph.name} has no costs: give a device, such as device="rpi4" (poet devices '
                 "lists them), or costs="
             )
-        return problem.by_rates(graph, asked.board), False
+        if given is not None:
+            _log.warning(
+                "the profile is of %s with its updates apart; with updates fused, its step is "
+                "costed by the machine's rates (poet profile --fuse-updates measures it)",
+                printable(graph.name),
+            )
+        return problem.by_rates(graph, board)
     if given.graph != graph.fingerprint:
         raise PoetError(
             f"the costs are of another graph than {printable(graph.name)}'s ({given.graph}, not "
@@ -268,18 +282,16 @@ def _costs(problem: Problem, asked: Terms, graph: Graph) -> tuple[Costs, bool]:
         given.check_belongs(graph)
     except ValueError as error:
         raise PoetError(str(error)) from None
-    return given, asked.measured
+    return given
 
 
 def _ram_bytes(asked: Terms) -> int | None:
     ram = asked.ram
-    if ram == MIN:
-        return None
-    if ram is None:
+    if ram is None or ram == MIN:
         return asked.board.available_bytes if asked.board else None
     nbytes = parse_bytes(ram, "RAM budget")
     if asked.reserved_bytes and nbytes <= asked.reserved_bytes:
-        raise PoetError(
+        raise Infeasible(
             f"the budget is {nbytes:,} bytes; the store's buffers alone take "
             f"{asked.reserved_bytes:,}"
         )

@@ -11,8 +11,8 @@ from typing import get_args
 
 import msgspec
 
-from poet.planning.question import MIN, Problem, Question, Terms, question
-from poet.values.graph import Graph
+from poet.planning.question import Problem, Question, Terms, question
+from poet.values.graph import MAX_BYTES, Graph
 from poet.values.plan import Plan
 from poet.values.quantities import parse_share
 from poet.values.schedule import PERSISTENT, Residency
@@ -20,21 +20,23 @@ from poet.values.schedule import PERSISTENT, Residency
 
 def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
     """The question for each residency that may be tried, in order: the first that fits is taken."""
-    terms = _in_bytes(problem, terms)
+    terms = in_bytes(problem, terms)
     for residency in _tried(problem, terms):
         yield question(problem, terms, _graph(problem, terms, residency), residency)
 
 
-def _in_bytes(problem: Problem, terms: Terms) -> Terms:
+def in_bytes(problem: Problem, terms: Terms) -> Terms:
     """A budget that is a share of keep-all's peak as bytes: of the step with all of it in RAM."""
     share = parse_share(terms.ram) if isinstance(terms.ram, str) else None
     if share is None:
         return terms
-    roomy = msgspec.structs.replace(terms, ram=MIN)
-    whole = question(problem, roomy, problem.graph, "resident")
+    graph, roomy = problem.graph, msgspec.structs.replace(terms, ram=MAX_BYTES, reserved_bytes=0)
+    if terms.costs is not None and terms.costs.graph != graph.fingerprint:
+        graph = problem.fused
+    whole = question(problem, roomy, graph, "resident")
     held = sum(whole.graph.tensors[i].nbytes for i in whole.budget.pinned)
     ram_bytes = held + int(share * (whole.keep_all_bytes - held))
-    return msgspec.structs.replace(terms, ram=ram_bytes, reserved_bytes=0)
+    return msgspec.structs.replace(terms, ram=ram_bytes)
 
 
 def residency_of(plan: Plan) -> Residency:
@@ -49,7 +51,7 @@ def _tried(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
         return (terms.params,)
     graph = problem.graph
     lives_on = any(graph.tensors[i].role in PERSISTENT for i in graph.given)
-    has_limit = terms.board is not None or terms.ram not in (None, MIN)
+    has_limit = terms.board is not None or terms.ram is not None
     if not (lives_on and terms.paging and has_limit):
         return ("resident",)
     residencies: tuple[Residency, ...] = get_args(Residency)
@@ -61,6 +63,6 @@ def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:
     if residency != "streamed" or problem.costs is not None:
         return problem.graph
     given = terms.costs
-    if given is not None and not terms.measured and given.graph != problem.fused.fingerprint:
+    if given is not None and terms.machine is None and given.graph != problem.fused.fingerprint:
         return problem.graph
     return problem.fused

@@ -35,6 +35,17 @@ class Result(NamedTuple):
     gradients: dict[str, torch.Tensor]
 
 
+class _Training:
+    """What a training gathers from step to step, shared by all programs that take its steps."""
+
+    def __init__(
+        self, learning_rates: list[float], state: dict[str, dict[str, torch.Tensor]]
+    ) -> None:
+        self.learning_rates, self.state = learning_rates, state
+        self.steps_done = 0
+        self.torch_optimizer: torch.optim.Optimizer | None = None
+
+
 class Program:
     """A captured training step of one model."""
 
@@ -54,16 +65,33 @@ class Program:
         self._interpreter = Interpreter(self.graph)
         self.model: nn.Module = step.model
         self.example = step.example
-        self.steps_done = 0
-        self.learning_rates = list(learning_rates)
         self._step = step
-        self._torch_optimizer: torch.optim.Optimizer | None = None
         self._aside: dict[int, torch.Tensor] | None = None
         parameters = self._parameters
-        self.state = {
+        state = {
             name: {kept: _fresh_state(kept, parameters[name]) for kept in held}
             for name, held in layout.state.items()
         }
+        self._training = _Training(list(learning_rates), state)
+
+    @property
+    def state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The optimizer's, by parameter."""
+        return self._training.state
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """One a parameter group; change them between steps as you like."""
+        return self._training.learning_rates
+
+    @property
+    def steps_done(self) -> int:
+        """Steps of this training, whichever program ran them."""
+        return self._training.steps_done
+
+    @steps_done.setter
+    def steps_done(self, count: int) -> None:
+        self._training.steps_done = count
 
     @property
     def _parameters(self) -> dict[str, torch.Tensor]:
@@ -76,7 +104,7 @@ class Program:
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the state a torch optimizer has gathered, and from now on its learning rates."""
-        self._torch_optimizer = optimizer
+        self._training.torch_optimizer = optimizer
         parameters, steps = self._parameters, set()
         for name, held in self.state.items():
             gathered = optimizer.state.get(parameters[name], {})
@@ -92,15 +120,15 @@ class Program:
         self.steps_done = max(steps, default=0)
 
     def share_state(self, other: "Program") -> None:
-        """Train on with another program's optimizer state: the same model, another batch shape."""
-        self.state = other.state
-        self.learning_rates = other.learning_rates
-        self.steps_done = other.steps_done
-        self._torch_optimizer = other._torch_optimizer
+        """Be part of another program's training: the same model, another batch shape."""
+        self._training = other._training
+        if not self.has_fused_updates and "fused" in self.__dict__:
+            self.fused._training = other._training
 
     @cached_property
     def fused(self) -> "Program":
-        """The same step with weight gradients and their updates in one op, where they can be."""
+        """The same step of the same training, weight gradients and updates in one op where they can
+        be."""
         if self.has_fused_updates:
             return self
         made = copy(self)
@@ -147,10 +175,7 @@ class Program:
             if not plan.schedule:
                 raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
             stored = [i for i, place in plan.budget.start.items() if place == "store"]
-            program.steps_done = self.steps_done
-            result = program.run(batch, schedule=plan.schedule, in_store=stored)
-            self.steps_done = program.steps_done
-            return result
+            return program.run(batch, schedule=plan.schedule, in_store=stored)
         if schedule is None:
             schedule = tuple(Compute(op=k) for k in range(len(self.graph.ops)))
         memory = Memory(self.given(batch), in_store)
@@ -180,8 +205,9 @@ class Program:
         ram |= {i: tensor.detach() for i, tensor in self.homes().items()}
         for i, content in layout.constants.items():
             ram[i] = _tensor_from(content, self.graph.tensors[i])
-        if self._torch_optimizer is not None:
-            self.learning_rates = [group["lr"] for group in self._torch_optimizer.param_groups]
+        followed = self._training.torch_optimizer
+        if followed is not None:
+            self.learning_rates[:] = [group["lr"] for group in followed.param_groups]
         for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
             ram[i] = torch.tensor(rate, dtype=torch.float64)
         if layout.step_count is not None:

@@ -99,7 +99,7 @@ class Step(nn.Module):
         if isinstance(example, dict):
             raise PoetError(
                 "a dict example goes to the model as keyword arguments, and its result must be the "
-                "loss: give loss=None, or a tuple (*inputs, target)"
+                "loss: give loss_fn=None, or a tuple (*inputs, target)"
             )
         self.in_loss = False
         made = self.model(*example[:-1])
@@ -142,7 +142,7 @@ def checked_loss(loss: Any, who: str) -> torch.Tensor:
     if not isinstance(loss, torch.Tensor):
         raise PoetError(
             f"{who} returned {_kind_text(loss)} instead of a scalar tensor. Give "
-            "loss=a function of (model output, target), or return the loss from the model"
+            "loss_fn=a function of (model output, target), or return the loss from the model"
         )
     if loss.numel() != 1:
         raise PoetError(

@@ -5,6 +5,7 @@ asked of its plan. The first shape decides where parameters live, and the others
 """
 
 import logging
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +14,8 @@ import torch
 
 from poet.errors import Infeasible
 from poet.planning.plan import cores, plan_for
-from poet.planning.question import Terms, problem_of
-from poet.planning.residency import residency_of
+from poet.planning.question import MIN, Terms, problem_of
+from poet.planning.residency import in_bytes, residency_of
 from poet.runtime.heap import keep_freed_memory
 from poet.runtime.session import Session
 from poet.runtime.step.executor import Executor
@@ -23,7 +24,7 @@ from poet.runtime.stores.file_store import CHUNK_BYTES, FileStore
 from poet.runtime.stores.page_file import BLOCK_BYTES
 from poet.tracer.program import Program
 from poet.values.plan import Plan
-from poet.values.quantities import amount_text, bytes_text, parse_bytes, parse_share
+from poet.values.quantities import amount_text, bytes_text, parse_bytes
 from poet.values.schedule import Effort, Goal, PageIn, PageOut
 
 _log = logging.getLogger(__name__)
@@ -56,22 +57,33 @@ class PlannedSteps:
         keep_freed_memory()
         self._source, self._minimize = source, minimize
         self._effort = Effort(time_limit_seconds=time_limit, threads=cores())
+        program = source.capture(example)
+        terms = in_bytes(problem_of(program), terms)
+        if terms.ram is None:
+            terms = msgspec.structs.replace(terms, ram=machine_bytes(program))
         self._owned: FileStore | None = None
         if isinstance(store, str | Path):
             store = self._owned = _opened(store, terms.ram)
         try:
-            self.session = self._begun(terms, example, store, plan)
+            self.session = self._begun(program, terms, example, store, plan)
         except BaseException:  # nobody else can close it
             self._close_store()
             raise
 
-    def _begun(self, terms: Terms, example: Any, store: Store | None, plan: Plan | None) -> Session:
-        program = self._source.capture(example)
+    def _begun(
+        self, program: Program, terms: Terms, example: Any, store: Store | None, plan: Plan | None
+    ) -> Session:
         held = 0 if store is None else store.buffer_bytes
-        ram = machine_bytes(program) if terms.ram is None else terms.ram
-        terms = msgspec.structs.replace(terms, ram=ram, reserved_bytes=held)
+        terms = msgspec.structs.replace(terms, reserved_bytes=held)
+        total = None if terms.ram in (None, MIN) else parse_bytes(terms.ram or 0, "RAM budget")
         if plan is None:
             plan = self._planned(program, terms)
+        elif total is not None and (plan.peak_bytes or 0) + held > total:
+            raise Infeasible(
+                f"the plan takes {plan.peak_bytes:,} bytes and the store's buffers {held:,}; there "
+                f"are {total:,}. Plan again, or give a larger ram=",
+                proven=False,
+            )
         limit = plan.budget.ram_bytes
         self.budget_bytes = None if limit is None else limit + held
         # Other shapes have no measurements, and the same budget and places.
@@ -80,7 +92,7 @@ class PlannedSteps:
             ram=limit,
             reserved_bytes=0,
             costs=None,
-            measured=False,
+            machine=None,
             params=residency_of(plan),
         )
         return Session(program, plan, store, example)
@@ -101,6 +113,10 @@ class PlannedSteps:
         plan = plan_for(problem_of(program), terms, self._effort, self._minimize)
         if not plan.schedule:
             text = f"no plan within the budget: {plan.status}. {plan.reason}"
+            if terms.reserved_bytes:
+                text += f" The store's buffers take {terms.reserved_bytes:,} bytes beside that."
+            if not terms.paging:
+                text += ' Nothing is paged without a store: give a folder, store="pages/".'
             raise Infeasible(text, proven=plan.status == "infeasible")
         _log.info("%s", planned_text(plan))
         return plan
@@ -144,19 +160,23 @@ def machine_bytes(program: Program) -> int:
 
 def _free_bytes() -> int:
     """What this process may still allocate, by the machine's memory and its control group's."""
-    told = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-    free = int(told["MemAvailable"].split()[0]) * 1024
     try:
-        most = (_CGROUP / "memory.max").read_text().strip()
+        told = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+        free = int(told["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        most = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):
+        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+        reclaimable = int(dict(line.split() for line in lines)["inactive_file"])
+    except (OSError, KeyError, ValueError):  # no group of its own, or no limit
         return free
-    return free if most == "max" else min(free, max(0, int(most) - used))
+    return min(free, max(0, most - used + reclaimable))
 
 
 def _opened(folder: str | Path, ram: str | int | None) -> FileStore:
     """A store whose buffers take a few percent of the budget, and no more than they need."""
-    if ram is None or ram == "min" or (isinstance(ram, str) and parse_share(ram) is not None):
-        return FileStore(folder)
-    share = parse_bytes(ram, "RAM budget") // _STORE_SHARE // BLOCK_BYTES * BLOCK_BYTES
+    nbytes = 0 if ram is None or ram == MIN else parse_bytes(ram, "RAM budget")
+    share = nbytes // _STORE_SHARE // BLOCK_BYTES * BLOCK_BYTES
     return FileStore(folder, chunk_bytes=max(4 * BLOCK_BYTES, min(share, CHUNK_BYTES)))

@@ -2,7 +2,7 @@
 
 What a run is: a model, an optimizer with its learning rates, a seed. Another RAM budget, device or
 number of steps is the same run: any plan that does not stream gives the same bits. Whether tensors
-fit is `state`'s question.
+fit is `saving`'s question.
 """
 
 from collections.abc import Callable, Sequence

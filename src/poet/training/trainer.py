@@ -110,18 +110,15 @@ class Trainer:
             in_torch=True,
         )
         if params in ("paged", "streamed") and store is None:
-            raise PoetError(f'params={params!r} needs a store: give a folder, store="pages/"')
-        assert asked.board is not None
-        self.board = asked.board
-        self.costs_text = (
-            f"the rates of {self.board.title}"
-            if given is None
-            else f"costs measured on {self.board.title}"
-        )
+            raise PoetError(f'params="{params}" needs a store: give a folder, store="pages/"')
         source = TrainingSource(model, loss_fn, optimizer, granularity, autocast, cache)
         self._planned = PlannedSteps(
             source, asked, example, store=store, plan=plan, minimize=minimize, time_limit=time_limit
         )
+        assert asked.board is not None
+        is_given = asked.costs is not None and asked.costs.graph == self.plan.graph.fingerprint
+        where = (asked.machine or asked.board).title
+        self.costs_text = f"costs measured on {where}" if is_given else f"the rates of {where}"
         self._folders: set[Path] = set()
         """Where this training keeps checkpoints, or had them from."""
 

@@ -33,6 +33,11 @@ def parse_bytes(text: str | int, what: str = "size") -> int:
         raise PoetError(
             f"{what} {str(text)[:_LONGEST]!r} is not a size. Write bytes (300000) or a number with "
             "a unit: 500KB, 256KiB, 1.5MB, 2GiB."
+            + (
+                " Or a share of what keeping all takes, 60%, or min."
+                if what == "RAM budget"
+                else ""
+            )
         )
     nbytes = int(Fraction(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]])
     if nbytes > MAX_BYTES:

@@ -1,11 +1,11 @@
 """Checkpoints: all that a trainer needs to go on, to the bit, in one safetensors file.
 
-The tensors are `lasting`'s; beside them, in the file's metadata, is a `Checkpoint`: steps, random
-states, learning rates, and whose they are. Files are written under another name, flushed to disk
-and renamed, so that one exists whole or not at all, and have a checksum that is looked at before
-anything is loaded. Nothing here is a pickle.
+The tensors are `persistent`'s; beside them, in the file's metadata, is a `Checkpoint`: steps,
+random states, learning rates, and whose they are. Files are written under another name, flushed to
+disk and renamed, so that one exists whole or not at all, and have a checksum that is looked at
+before anything is loaded. Nothing here is a pickle.
 
-`generations` keeps several in a folder and falls back to the one before; `state` does the loading.
+`generations` keeps several in a folder and falls back to the one before; `saving` does the loading.
 """
 
 import contextlib
