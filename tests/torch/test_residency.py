@@ -16,7 +16,9 @@ from poet.planning.compare import comparing
 from poet.planning.figures import keep_all_bytes
 from poet.planning.question import Problem, Terms, problem_of, read_problem, terms
 from poet.planning.residency import questions, residency_of
+from poet.planning.solve import solve
 from poet.training import planned
+from poet.values.schedule import Effort
 from poet.zoo import build
 from tests.conftest import Poet
 from tests.torch.eager import captured
@@ -258,3 +260,13 @@ def test_a_trainer_refuses_what_a_plan_refuses(tmp_path: Path) -> None:
         poet.Trainer(made.model, made.loss, poet.SGD(), **given, plan=plan, ram=100_000)
     with pytest.raises(poet.PoetError, match="a Sequential cannot be planned"):
         poet.plan(made.model, "laptop")
+
+
+def test_what_takes_a_graph_takes_a_program() -> None:
+    program = captured(build(LENET), poet.SGD())
+    costs = analytic(program.graph, poet.find_device("laptop"))
+    start, end = poet.places(program)
+    budget = poet.Budget(start=start, end=end)
+    once = tuple(map(poet.Compute, range(len(program.graph.ops))))
+    assert poet.check(poet.draft(program, costs, budget, once)).valid
+    assert solve(program, costs, budget, Effort(time_limit_seconds=1)).schedule

@@ -16,7 +16,7 @@ from poet.planner.proof.floor import Floor, least_joules, least_seconds, memory_
 from poet.referee.replay import check
 from poet.referee.verdict import Report
 from poet.values.device import Costs
-from poet.values.graph import Graph, printable
+from poet.values.graph import Graph, HasGraph, graph_of, printable
 from poet.values.plan import Plan, draft
 from poet.values.schedule import (
     OPTIMAL_GAP,
@@ -34,7 +34,7 @@ PLANNER = "poet"
 
 
 def solve(
-    graph: Graph,
+    graph: Graph | HasGraph,
     costs: Costs,
     budget: Budget,
     effort: Effort,
@@ -51,6 +51,7 @@ def solve(
         known = ", ".join((PLANNER, *METHODS))
         raise PoetError(f"there is no method {method!r}. There are {known}.")
     started = time.monotonic()
+    graph = graph_of(graph)
     floor = memory_floor(graph, costs, budget)
     impossible = _proof_of_none(graph, costs, budget, floor)
     if impossible:

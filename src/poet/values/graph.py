@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from math import inf, isfinite
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -173,6 +173,13 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return tuple(pair.input for pair in self.in_place)
 
 
+class HasGraph(Protocol):
+    """A program, or whatever else carries a graph."""
+
+    @property
+    def graph(self) -> "Graph": ...
+
+
 class Graph(
     msgspec.Struct,
     frozen=True,
@@ -254,6 +261,11 @@ class Graph(
     def op_text(self, k: int) -> str:
         """An op as people should see it in a message: `op 12 (conv1, backward)`."""
         return f"op {k} ({printable(self.ops[k].name)}, {self.ops[k].phase})"
+
+
+def graph_of(given: "Graph | HasGraph") -> Graph:
+    """What takes a graph takes a program, too."""
+    return given if isinstance(given, Graph) else given.graph
 
 
 def _check_ids(graph: Graph) -> None:

@@ -9,7 +9,7 @@ from math import inf
 import msgspec
 
 from poet.values.device import PLAIN, Costs
-from poet.values.graph import MAX_BYTES, Graph, check_range, printable
+from poet.values.graph import MAX_BYTES, Graph, HasGraph, check_range, graph_of, printable
 from poet.values.quantities import amount_text, bytes_text, goal_text, limit_text
 from poet.values.schedule import (
     BoundSource,
@@ -116,9 +116,10 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def draft(graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> Plan:
+def draft(graph: Graph | HasGraph, costs: Costs, budget: Budget, schedule: Schedule) -> Plan:
     """A plan that claims nothing: what the referee needs to replay a schedule."""
-    return Plan(status="unknown", budget=budget, schedule=schedule, graph=graph, costs=costs)
+    found = graph_of(graph)
+    return Plan(status="unknown", budget=budget, schedule=schedule, graph=found, costs=costs)
 
 
 def in_turns(plan: Plan) -> Plan:

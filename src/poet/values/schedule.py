@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import msgspec
 
 from poet.values.device import PLAIN, Costs
-from poet.values.graph import MAX_BYTES, Graph, check_range
+from poet.values.graph import MAX_BYTES, Graph, HasGraph, check_range, graph_of
 from poet.values.progress import SearchProgress
 
 Transfers = Literal["serial", "overlap", "free"]
@@ -181,7 +181,7 @@ Maker = Callable[[Graph, Costs, Budget, Effort], Solution]
 
 
 def places(
-    graph: Graph, residency: Residency = "resident"
+    graph: Graph | HasGraph, residency: Residency = "resident"
 ) -> tuple[dict[int, Start], dict[int, End]]:
     """Where tensors start and must end, by role: the usual `start` and `end` of a Budget.
 
@@ -189,6 +189,7 @@ def places(
     `streamed`), and they, or what they become, end there. Inputs start in RAM and are not wanted
     after. Outputs end in RAM.
     """
+    graph = graph_of(graph)
     home: Literal["ram", "store"] = "ram" if residency == "resident" else "store"
     start: dict[int, Start] = {}
     end: dict[int, End] = {}
