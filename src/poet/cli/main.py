@@ -37,7 +37,7 @@ app = typer.Typer(
     help="Plan neural-network training in little memory, at the least energy.",
 )
 for command in (
-    devices, models, profile, compare, frontier, report, plan, train, emit, emulate, check,
+    devices, models, plan, check, compare, frontier, profile, train, emit, emulate, report,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(card, name="card")
