@@ -360,7 +360,7 @@ BAD: dict[str, tuple[Any, Any, Any, Any, str]] = {
     "no gradient": (Spare, (X, Y), F.cross_entropy, None, "spare.weight gets no gradient"),
     "lazy": (lambda: nn.LazyLinear(5), (X, Y), F.cross_entropy, None, "weight belongs to a lazy"),
     "too few inputs": (two_layers, (Y,), F.cross_entropy, None, "example does not fit"),
-    "dict with a loss": (two_layers, {"x": X}, F.cross_entropy, None, "give loss=None"),
+    "dict with a loss": (two_layers, {"x": X}, F.cross_entropy, None, "give loss_fn=None"),
     "empty": (two_layers, (), F.cross_entropy, None, "is empty"),
     "no example": (two_layers, 3, F.cross_entropy, None, "this one is of type int"),
     "no module": (lambda: F.relu, (X, Y), F.cross_entropy, None, "must be a torch.nn.Module"),
