@@ -85,6 +85,8 @@ class PlannedSteps:
                 proven=False,
             )
         limit = plan.budget.ram_bytes
+        if limit is None and total is not None:  # a plan without a limit, on a machine that has one
+            limit = total - held
         self.budget_bytes = None if limit is None else limit + held
         # Other shapes have no measurements, and the same budget and places.
         self._terms = msgspec.structs.replace(
