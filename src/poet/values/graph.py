@@ -11,11 +11,12 @@ tensor after the op that consumes it. This module knows nothing of devices, cost
 import hashlib
 from collections.abc import Iterator
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from math import inf, isfinite
 from typing import Any, Literal, Protocol
 
 import msgspec
+
+from poet.values.graph_checks import check_ids, check_order, check_pairs, check_successors
 
 Role = Literal[
     "input", "parameter", "buffer", "activation", "gradient", "optimizer_state", "output"
@@ -198,10 +199,10 @@ class Graph(
     def __post_init__(self) -> None:
         if not self.ops:
             raise ValueError("the graph has no ops")
-        _check_ids(self)
-        _check_order(self)
-        _check_pairs(self)
-        _check_successors(self)
+        check_ids(self)
+        check_order(self)
+        check_pairs(self)
+        check_successors(self)
 
     @cached_property
     def producer(self) -> tuple[int | None, ...]:
@@ -266,91 +267,6 @@ class Graph(
 def graph_of(given: "Graph | HasGraph") -> Graph:
     """What takes a graph takes a program, too."""
     return given if isinstance(given, Graph) else given.graph
-
-
-def _check_ids(graph: Graph) -> None:
-    count = len(graph.tensors)
-    maker: dict[int, int] = {}
-    for k, op in enumerate(graph.ops):
-        for i in (*op.inputs, *op.outputs):
-            if not 0 <= i < count:
-                raise ValueError(
-                    f"{graph.op_text(k)} names tensor {i}; the graph has tensors 0 to {count - 1}"
-                )
-        for i in op.outputs:
-            if i in maker:
-                raise ValueError(
-                    f"{graph.tensor_text(i)} is made by both op {maker[i]} and op {k}; "
-                    "a tensor is written once"
-                )
-            maker[i] = k
-
-
-def _check_order(graph: Graph) -> None:
-    consumed_by: dict[int, int] = {}
-    for k, op in enumerate(graph.ops):
-        for i in op.inputs:
-            maker = graph.producer[i]
-            if maker is not None and maker >= k:
-                raise ValueError(_order_message(graph, k, i, maker))
-            if i in consumed_by:
-                raise ValueError(
-                    f"{graph.op_text(k)} reads {graph.tensor_text(i)} after "
-                    f"{graph.op_text(consumed_by[i])} consumed it"
-                )
-        for i in op.consumed:
-            consumed_by[i] = k
-
-
-def _order_message(graph: Graph, k: int, i: int, maker: int) -> str:
-    edges = {
-        k: {m for i in op.inputs if (m := graph.producer[i]) is not None}
-        for k, op in enumerate(graph.ops)
-    }
-    try:
-        TopologicalSorter(edges).prepare()
-    except CycleError as error:
-        return "the ops form a cycle: " + " -> ".join(f"op {k}" for k in error.args[1])
-    return (
-        f"{graph.op_text(k)} reads {graph.tensor_text(i)}, which op {maker} makes later; "
-        "list the ops in a topological order"
-    )
-
-
-def _check_pairs(graph: Graph) -> None:
-    for k, op in enumerate(graph.ops):
-        for pair in op.in_place:
-            new, old = graph.tensors[pair.output].nbytes, graph.tensors[pair.input].nbytes
-            if new != old:
-                raise ValueError(
-                    f"{graph.op_text(k)} writes {graph.tensor_text(pair.output)} of {new} bytes in "
-                    f"place of {graph.tensor_text(pair.input)} of {old} bytes; they must be equal"
-                )
-
-
-def _check_successors(graph: Graph) -> None:
-    heir: dict[int, int] = {}
-    for i, tensor in enumerate(graph.tensors):
-        old = tensor.becomes
-        if old is None:
-            continue
-        if not 0 <= old < len(graph.tensors):
-            raise ValueError(f"{graph.tensor_text(i)} becomes tensor {old}, which does not exist")
-        if graph.producer[old] is not None or graph.producer[i] is None:
-            raise ValueError(
-                f"{graph.tensor_text(i)} becomes {graph.tensor_text(old)}: an op must make the "
-                "first, and the second must exist when the step starts"
-            )
-        if old in heir:
-            raise ValueError(
-                f"tensors {heir[old]} and {i} both become {graph.tensor_text(old)}; one can"
-            )
-        if tensor.nbytes != graph.tensors[old].nbytes:
-            raise ValueError(
-                f"{graph.tensor_text(i)} of {tensor.nbytes} bytes becomes {graph.tensor_text(old)} "
-                f"of {graph.tensors[old].nbytes} bytes; they must be equal"
-            )
-        heir[old] = i
 
 
 def _check_calls(op: Op) -> None:
