@@ -51,7 +51,7 @@ def test_counted_rounds_come_after_the_climb_and_a_step_of_proof_after_each(
 
 
 def test_by_the_clock_search_and_proof_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who else comes to it in the time is the machine's: the counted run above has them all."""
+    """Who else comes to it in the time is the machine's."""
     monkeypatch.setattr(strategies, "WHOLE_WINDOWS", (4,))
     done = steps_of(monkeypatch, "resnet18_cifar-m4", 330_000, time_limit_seconds=8, threads=2)
     assert {"Opening", "ProofByRate", "Annealing"} <= set(done)
