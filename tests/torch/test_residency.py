@@ -135,7 +135,7 @@ def test_without_a_budget_a_trainer_has_what_the_machine_has(
     assert planned.machine_bytes(trainer.program) == 4_000_000 + given
     (tmp_path / "memory.max").write_text("max\n")
     assert planned.machine_bytes(trainer.program) > 2**26
-    monkeypatch.setattr(planned, "_MEMINFO", tmp_path / "none")
+    monkeypatch.setattr("poet.runtime.memory_info.MEMINFO", tmp_path / "none")
     assert planned.machine_bytes(trainer.program) > 2**26
 
 

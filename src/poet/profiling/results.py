@@ -12,6 +12,7 @@ from poet.costs.analytic import transfer
 from poet.profiling.laps import Laps
 from poet.profiling.rates import Rates
 from poet.profiling.store_speed import Beside
+from poet.runtime.memory_info import memory_info
 from poet.values.device import CLASS_FIGURES, LEAST_SPEED, PLAIN, Costs, Device, Run
 from poet.values.graph import Graph
 from poet.values.profile import StoreSpeed
@@ -127,11 +128,8 @@ def _memory(device: torch.device) -> tuple[int, int]:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return total, total - free
-    found = {}
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        found[name] = int(rest.split()[0]) * 1024
-    return found["MemTotal"], found["MemTotal"] - found["MemAvailable"]
+    told = memory_info()
+    return told["MemTotal"], told["MemTotal"] - told["MemAvailable"]
 
 
 def _store_bytes(where: str) -> int:

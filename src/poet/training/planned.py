@@ -17,6 +17,7 @@ from poet.planning.plan import cores, plan_for
 from poet.planning.question import MIN, Terms, problem_of
 from poet.planning.residency import in_bytes, residency_of
 from poet.runtime.heap import keep_freed_memory
+from poet.runtime.memory_info import memory_info
 from poet.runtime.session import Session
 from poet.runtime.step.executor import Executor
 from poet.runtime.stores.base import Store
@@ -28,7 +29,6 @@ from poet.values.quantities import amount_text, bytes_text, parse_bytes
 from poet.values.schedule import Effort, Goal, PageIn, PageOut
 
 _log = logging.getLogger(__name__)
-_MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _STORE_SHARE = 64
 """A store's buffers may take one part in so many of the budget: a few percent with all of them."""
@@ -162,10 +162,8 @@ def machine_bytes(program: Program) -> int:
 
 def _free_bytes() -> int:
     """What this process may still allocate, by the machine's memory and its control group's."""
-    try:
-        told = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-        free = int(told["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
+    free = memory_info().get("MemAvailable")
+    if free is None:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         most = int((_CGROUP / "memory.max").read_text())
