@@ -9,13 +9,13 @@ tensor after the op that consumes it. This module knows nothing of devices, cost
 """
 
 import hashlib
-from collections.abc import Iterator
 from functools import cached_property
-from math import inf, isfinite
+from math import inf
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+from poet.values.call_checks import check_calls, check_words
 from poet.values.graph_checks import check_ids, check_order, check_pairs, check_successors
 
 Role = Literal[
@@ -25,13 +25,8 @@ Phase = Literal["forward", "backward", "update"]
 
 MAX_BYTES = 2**53 - 1
 """The largest size POET handles: the largest integer that every JSON reader keeps exact."""
-MAX_ARGUMENT_DEPTH = 32
 JsonReference = dict[str, int]
 """`{"tensor": 5}`, a tensor of the graph, or `{"value": 2}`, an inner value of an op."""
-_TAGS = {
-    "tensor": int, "value": int, "float": str, "dtype": str, "device": str, "layout": str,
-    "memory_format": str,
-}  # fmt: skip
 
 
 def printable(name: str) -> str:
@@ -123,6 +118,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     arguments: dict[str, Any] = {}
     results: tuple[JsonReference | None, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_words(self)
+
     @property
     def family(self) -> str:
         """The kind without its overload: `aten.add` of `aten.add.Tensor`."""
@@ -166,7 +164,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
                 f"op {self.name!r} has an in_place pair that is not one of its outputs "
                 "over one of its inputs"
             )
-        _check_calls(self)
+        check_calls(self)
 
     @property
     def consumed(self) -> tuple[int, ...]:
@@ -267,62 +265,3 @@ class Graph(
 def graph_of(given: "Graph | HasGraph") -> Graph:
     """What takes a graph takes a program, too."""
     return given if isinstance(given, Graph) else given.graph
-
-
-def _check_calls(op: Op) -> None:
-    known = {*op.inputs, *op.outputs}
-    values: set[int] = set()
-    for n, value in enumerate(op.values):
-        if value.view_of is not None:
-            ((tag, i),) = value.view_of.items()
-            if (tag == "tensor" and i not in known) or (tag == "value" and not 0 <= i < n):
-                raise ValueError(f"value {n} of op {op.name!r} is a view of {tag} {i}, not its own")
-    for call in op.calls:
-        for key, target in _references(call.arguments, f"{call.kind} in op {op.name!r}"):
-            if key == "tensor" and target not in known:
-                raise ValueError(
-                    f"{call.kind} in op {op.name!r} reads tensor {target}, which is not the op's"
-                )
-            if key == "value" and target not in values:
-                raise ValueError(
-                    f"{call.kind} in op {op.name!r} reads value {target} before it is made"
-                )
-        for result in call.results:
-            if result is None:
-                continue
-            if len(result) != 1 or not result.keys() <= {"tensor", "value"}:
-                raise ValueError(f"{call.kind} in op {op.name!r} has a wrong result: {result}")
-            if "value" in result:
-                if not 0 <= result["value"] < len(op.values):
-                    raise ValueError(
-                        f"{call.kind} in op {op.name!r} makes value {result['value']}; the op "
-                        f"describes {len(op.values)} values"
-                    )
-                values.add(result["value"])
-            elif result["tensor"] not in op.outputs:
-                raise ValueError(
-                    f"{call.kind} in op {op.name!r} writes tensor {result['tensor']}, "
-                    "which is not one of the op's outputs"
-                )
-
-
-def _references(argument: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """The one-key objects inside an argument; anything that is not plain JSON is refused."""
-    if depth > MAX_ARGUMENT_DEPTH:
-        raise ValueError(f"{where} has arguments nested deeper than {MAX_ARGUMENT_DEPTH}")
-    if isinstance(argument, list | tuple):
-        for item in argument:
-            yield from _references(item, where, depth + 1)
-    elif isinstance(argument, dict):
-        if depth == 0:
-            for item in argument.values():
-                yield from _references(item, where, depth + 1)
-            return
-        key, target = next(iter(argument.items())) if len(argument) == 1 else ("", None)
-        if key not in _TAGS or type(target) is not _TAGS[key]:
-            raise ValueError(f"{where} has an argument POET does not know: {str(argument)[:80]}")
-        yield key, target
-    elif isinstance(argument, float) and not isfinite(argument):
-        raise ValueError(f"{where} has the argument {argument}; write it as {{'float': 'inf'}}")
-    elif argument is not None and not isinstance(argument, str | int | float):
-        raise ValueError(f"{where} has an argument of type {type(argument).__name__}")
