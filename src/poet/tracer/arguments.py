@@ -23,6 +23,11 @@ from poet.values.graph import Call
 _TENSORS = ("Tensor", "Optional[Tensor]", "List[Tensor]", "List[Optional[Tensor]]")
 _ON_FILES = ("filename", "path")
 """Arguments by which an operator would reach a file."""
+_BESIDE = frozenset(
+    ("prim", "debugprims", "profiler", "c10d", "_c10d_functional", "_c10d_functional_autograd",
+     "symm_mem", "inductor", "export", "static_runtime")
+)  # fmt: skip
+"""Libraries of torch whose operators do something else than arithmetic."""
 _KINDS = {
     "dtype": torch.dtype,
     "layout": torch.layout,
@@ -55,7 +60,8 @@ def target_of(kind: str) -> torch._ops.OpOverload:
         )
     schema = found._schema
     makes = [str(each.type) in _TENSORS for each in schema.returns]
-    if not makes or not all(makes) or any(each.name in _ON_FILES for each in schema.arguments):
+    reaches_out = parts[0] in _BESIDE or any(x.name in _ON_FILES for x in schema.arguments)
+    if not makes or not all(makes) or reaches_out:
         raise PoetError(f"{kind} is not an operator that makes tensors from tensors and numbers")
     return found
 

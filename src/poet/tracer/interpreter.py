@@ -6,7 +6,6 @@ a schedule computes the same bits as eager PyTorch.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 

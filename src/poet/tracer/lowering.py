@@ -28,6 +28,7 @@ from torch._functorch._aot_autograd.descriptors import (
 from poet.errors import PoetError
 from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
+from poet.tracer.layout import TANGENT
 from poet.tracer.nodes import (
     GETITEM,
     Node,
@@ -192,7 +193,7 @@ class _Lowering:
         else:
             self.step.tangents[about.output.idx] = i
             place = {"output": about.output.idx}
-            call = Call(kind="poet.tangent", arguments=place, results=({"tensor": i},))
+            call = Call(kind=TANGENT, arguments=place, results=({"tensor": i},))
         self._first.append(
             Op(
                 name=name,

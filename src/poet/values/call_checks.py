@@ -1,4 +1,4 @@
-"""What must hold of the calls of an op: plain words, plain JSON, and nothing read before it is made.
+"""What must hold of the calls of an op: plain words, plain JSON, nothing read before it is made.
 
 A call from a file may end up as a call of PyTorch or of C. So its kind and the names of its
 arguments are words of ASCII letters, digits and underscores, an argument is plain JSON, and what

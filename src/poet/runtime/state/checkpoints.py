@@ -24,7 +24,7 @@ from poet.calls.updates import UPDATES
 from poet.errors import PoetError
 from poet.runtime.state.random_state import RandomState
 from poet.runtime.state.tensor_file import Content, Item, Kind, TornFile, verify, write_tensors
-from poet.values.graph import Graph
+from poet.values.graph import MAX_BYTES, Graph, check_range
 from poet.values.plan import Plan
 from poet.version import __version__
 
@@ -69,6 +69,9 @@ class Checkpoint(
     file_bytes: int | None = None
     """Of the file with the tensors; None inside that file."""
     file_checksum: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range("steps", self.steps, MAX_BYTES)
 
 
 def optimizer_text(graph: Graph) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import torch
 
+from poet.errors import PoetError
+
 
 class NumpyState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -51,9 +53,24 @@ def set_random_state(state: RandomState) -> None:
     random.setstate((state.python_version, state.python_words, state.python_gauss))
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and state.numpy is not None:
-        old = state.numpy
-        keys = numpy.frombuffer(old.keys, dtype=numpy.uint32)
-        numpy.random.set_state((old.name, keys, old.position, old.has_gauss, old.gauss))
+        numpy.random.set_state(_numpy_tuple(numpy, state.numpy))
+
+
+def check_random_state(state: RandomState) -> None:
+    """Refuse states that no generator has: tried on generators of nobody's."""
+    try:
+        torch.Generator().set_state(_tensor(state.torch_cpu))
+        random.Random().setstate((state.python_version, state.python_words, state.python_gauss))
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None and state.numpy is not None:
+            numpy.random.RandomState().set_state(_numpy_tuple(numpy, state.numpy))
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise PoetError(f"its random state is none that a generator has: {error}") from None
+
+
+def _numpy_tuple(numpy: Any, state: NumpyState) -> tuple[Any, ...]:
+    keys = numpy.frombuffer(state.keys, dtype=numpy.uint32)
+    return (state.name, keys, state.position, state.has_gauss, state.gauss)
 
 
 def _numpy_state(numpy: Any) -> NumpyState | None:

@@ -23,6 +23,7 @@ from poet.runtime.step.source import Source, is_name, joined, literal, written
 from poet.runtime.step.streams import Way
 from poet.tracer.arguments import constant, function_of, target_of
 from poet.tracer.kernels import KERNELS
+from poet.tracer.layout import TANGENT
 from poet.values.graph import Call, Graph, Op
 from poet.values.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule
 
@@ -163,7 +164,7 @@ class _Writer:
                 self._line("machine.draw_again({})", k)
             elif self.runs[k] > 1:
                 self._line("machine.draw({})", k)
-        if op.calls[0].kind == "poet.tangent":
+        if op.calls[0].kind == TANGENT:
             self._tangent(op)
         else:
             self._calls(k, op, way, missing)
