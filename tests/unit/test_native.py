@@ -86,7 +86,7 @@ def test_one_that_others_may_have_written_is_not_loaded(
         patch.setattr(native, "_loaded", lambda path: path)
         assert native.built(source) is not None
     (library,) = (tmp_path / "cache" / "poet").iterdir()
-    evil = tmp_path / "evil.c"
+    evil = tmp_path / "cache" / "evil.c"
     evil.write_text("int answer(void) { return 13; }")
     assert native.compile_for_wheel(evil, library)
     damage(library)
