@@ -114,7 +114,7 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, Content]:
         raise TornFile(f"it has no format {FORMAT!r}")
     try:
         return msgspec.json.decode(told, type=Checkpoint), content
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise TornFile(str(error)) from None
 
 

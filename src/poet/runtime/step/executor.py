@@ -13,6 +13,7 @@ import torch
 
 from poet.errors import PoetError
 from poet.referee.replay import check
+from poet.referee.verdict import LIMITS
 from poet.runtime.step.machine import Machine
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
@@ -41,6 +42,7 @@ class Executor:
         program = program.for_plan(plan)
         if not plan.schedule:
             raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
+        _check_order(plan)
         self.program, self.plan, self.store = program, plan, store
         graph, layout = plan.graph, program.layout
         lasting = {i: page for page, i in enumerate(sorted(program.homes()))}
@@ -124,6 +126,13 @@ class Executor:
                 given[i] = given[i].clone()
         machine.start(given)
         return machine, given
+
+
+def _check_order(plan: Plan) -> None:
+    """Refuse a schedule that uses what is not there. Limits are watched while it runs."""
+    found = check(plan).violation
+    if found is not None and found.rule not in LIMITS:
+        raise PoetError(f"the plan is not valid ({found.rule}): {found.message}")
 
 
 class Pass:
