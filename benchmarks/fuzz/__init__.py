@@ -11,6 +11,7 @@ import, code that POET did not write, a file outside of the place. Failures are 
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -87,7 +88,8 @@ def _died(place: Path, seed: int, code: int) -> int:
     if not now.exists():
         raise SystemExit(f"a worker could not begin:\n{said}")
     n = int(now.read_text())
-    outcome = "timeout" if "Timeout (" in said else "crash"
+    now.unlink()
+    outcome = "timeout" if -code == signal.SIGXCPU or "Timeout (" in said else "crash"
     with open(place / "log", "a") as log:
         log.write(f"{n}\t?\t{outcome}\t\n")
     kept = place / "failures" / f"{seed}-{n}"

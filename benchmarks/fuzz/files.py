@@ -13,7 +13,14 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.fuzz.mutations import encoded, mutated_bytes, mutated_tree
+from benchmarks.fuzz.mutations import (
+    NUMBERS,
+    OTHERS,
+    STRINGS,
+    encoded,
+    mutated_bytes,
+    mutated_tree,
+)
 from poet.values.graph import Graph
 
 BY_BYTES = 0.12
@@ -27,8 +34,8 @@ def mutated_json(data: bytes, chance: Random) -> bytes:
     if chance.random() < BY_BYTES:
         return mutated_bytes(data, chance)
     tree = msgspec.json.decode(data)
-    graph = tree.get("graph", tree)
-    if isinstance(graph, dict) and "ops" in graph and chance.random() < 0.7:
+    graph = tree["graph"] if isinstance(tree.get("graph"), dict) else tree
+    if {"ops", "tensors"} <= graph.keys() and chance.random() < 0.7:
         mutated_tree(graph[chance.choice(("ops", "ops", "tensors"))], chance)
         return encoded(tree)
     return encoded(mutated_tree(tree, chance))
@@ -74,8 +81,7 @@ def mutated_toml(data: bytes, chance: Random) -> bytes:
 
 
 def _toml_value(chance: Random) -> str:
-    value = mutated_tree([0], chance)
-    text = json.dumps(value[0] if value else [])
+    text = json.dumps(chance.choice((*NUMBERS, *STRINGS, *OTHERS)))
     words = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf", "null": "''", "{}": "{a = 1}"}
     return words.get(text, text)
 

@@ -1,20 +1,24 @@
 """Guard: what a mutant must not do, watched by Python itself (`sys.addaudithook`).
 
 No process, no socket, no pickle, no code but what POET writes for a step, no module that nobody
-asked for, nothing written outside of a folder. Limits of memory and time are the kernel's and
-`faulthandler`'s: whoever passes the latter ends the process, which its parent notices.
+asked for, nothing written outside of a folder. Limits of memory and processor time are the
+kernel's: whoever passes the latter ends the process, which its parent notices. So does whoever
+waits for long; that limit is far off, since others may be at work on the same machine.
 """
 
 import faulthandler
 import os
 import resource
+import signal
 import sys
 import sysconfig
+import time
 import types
 from pathlib import Path
 from typing import Any
 
 LIMIT_SECONDS = 10
+WAIT_SECONDS = 120
 LIMIT_BYTES = 2 * 2**30
 TAPE = "<poet tape>"
 _NEVER = (
@@ -41,6 +45,7 @@ class Guard:
         homes.add(str(Path(__file__).parents[2]))
         self._homes = tuple(os.path.realpath(home) + os.sep for home in homes)
         sys.addaudithook(self._hear)
+        faulthandler.register(signal.SIGXCPU, chain=True)
 
     def limit_memory(self) -> None:
         """So much more than what this process has by now."""
@@ -50,7 +55,9 @@ class Guard:
 
     def limit_time(self) -> None:
         """From now on; the process ends when it is over."""
-        faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
+        used = int(time.process_time()) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (used + LIMIT_SECONDS, resource.RLIM_INFINITY))
+        faulthandler.dump_traceback_later(WAIT_SECONDS, exit=True)
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.armed:

@@ -7,6 +7,7 @@ that repeat, text that is not UTF-8.
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -42,7 +43,7 @@ def mutated_tree(tree: Any, chance: Random) -> Any:
     for _ in range(chance.choice((1, 1, 1, 1, 2, 3))):
         place = _somewhere(tree, chance)
         if place is None:
-            return chance.choice(OTHERS)
+            return deepcopy(chance.choice(OTHERS))
         chance.choice(changes)(place, tree, chance)
     return tree
 
@@ -78,7 +79,7 @@ def _somewhere(tree: Any, chance: Random) -> Place | None:
 
 def _other_value(place: Place, tree: Any, chance: Random) -> None:
     inside, key = place
-    inside[key] = chance.choice(chance.choice((NUMBERS, STRINGS, OTHERS)))
+    inside[key] = deepcopy(chance.choice(chance.choice((NUMBERS, STRINGS, OTHERS))))
 
 
 def _same_type(place: Place, tree: Any, chance: Random) -> None:
@@ -154,7 +155,7 @@ def _renamed(place: Place, tree: Any, chance: Random) -> None:
 
 def _nested(place: Place, tree: Any, chance: Random) -> None:
     inside, key = place
-    for _ in range(chance.choice((1, 40, 900))):
+    for _ in range(chance.choice((1, 40, 250))):
         inside[key] = [inside[key]]
 
 

@@ -123,14 +123,13 @@ def device_file(here: Here) -> None:
 
 def costs_file(here: Here) -> None:
     costs = read_costs(here.path)
-    graph = here.with_.plan.graph
-    if isinstance(costs, poet.Profile):
-        costs.check_belongs(graph)
+    graph, is_profile = here.with_.plan.graph, isinstance(costs, poet.Profile)
+    board = None if is_profile else here.with_.board
+    plan = poet.plan(graph, board, "80%", costs=costs, method="paging-greedy")
+    if is_profile:
         profile_tables.profile_rows(costs, graph)
         profile_tables.op_rows(costs, graph, 5)
         profile_tables.judged_rows(profile_tables.judged(graph, costs.costs, costs.device))
-    plan = poet.plan(graph, None if isinstance(costs, poet.Profile) else here.with_.board,
-                     "80%", costs=costs, method="paging-greedy")  # fmt: skip
     here.write("plan.json", plan)
 
 

@@ -54,7 +54,8 @@ class Worker:
         os.environ["POET_CACHE"] = str(self.place / "cache")
         self.guard = Guard(self.place)
         made = folder / "good"
-        made.mkdir(exist_ok=True)
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
         self.good: Surroundings = surroundings(made)
         for kind in KINDS:  # all that is imported on first use is imported now
             for n in range(3):

@@ -8,8 +8,9 @@ from collections import Counter
 
 import msgspec
 
+from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity, rewritten
-from poet.values.graph import Graph
+from poet.values.graph import Graph, printable
 
 TANGENT = "poet.tangent"
 """The call that takes a gradient from the caller."""
@@ -56,9 +57,12 @@ class Layout(
     def rewritten(self, granularity: Granularity, fuse_updates: bool) -> "Layout":
         """The same step, its graph at another granularity: for layouts as they were captured."""
         visible = (*self.outputs, *self.gradients.values())
-        graph, place = rewritten(
-            self.graph, granularity, fuse_updates, visible, self.learning_rates
-        )
+        try:
+            graph, place = rewritten(
+                self.graph, granularity, fuse_updates, visible, self.learning_rates
+            )
+        except ValueError as error:  # a layout that no tracer made
+            raise PoetError(f"{printable(self.graph.name)} cannot be rewritten: {error}") from None
         return msgspec.structs.replace(
             self,
             graph=graph,

@@ -14,12 +14,22 @@ import torch
 from poet.errors import PoetError
 
 
+_WORDS = 624
+"""Of a Mersenne Twister."""
+
+
 class NumpyState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     keys: bytes
     position: int
     has_gauss: int
     gauss: float
+
+    def __post_init__(self) -> None:
+        # NumPy takes any position, and would read beyond its keys.
+        words, rest = divmod(len(self.keys), 4)
+        if (words, rest, self.name) != (_WORDS, 0, "MT19937") or not 0 <= self.position <= _WORDS:
+            raise ValueError("the random state of NumPy is none that its generator has")
 
 
 class RandomState(msgspec.Struct, frozen=True, kw_only=True):
