@@ -16,7 +16,6 @@ from poet.firmware.card.safetensors import write_safetensors
 from poet.firmware.emit import emit
 from poet.planning.compare import Row
 from poet.runtime.state.generations import Generations
-from poet.tracer.cache import SUFFIX
 from poet.tracer.program import Program
 from poet.tracer.step import Step, take_apart
 from poet.training.trainer import Trainer
@@ -98,14 +97,18 @@ def surroundings(folder: Path) -> Surroundings:
         for i, array in zip(small.layout.inputs.values(), batch(), strict=True)
     }
     write_safetensors(samples, folder / "samples.safetensors")
-    read = {name: (folder / f"{name}.safetensors").read_bytes() for name in ("one", "plain", "samples")}
+    read = {
+        name: (folder / f"{name}.safetensors").read_bytes() for name in ("one", "plain", "samples")
+    }
     good = {
         "plan of an instance": [_json(from_instance)],
         "captured plan": [_json(plan), _json(streamed)],
         "plan for C": [_json(firmware)],
         "graph": [_json(program.graph), _json(small.graph)],
         "instance": [instance.read_bytes()],
-        "device": [(ROOT / f"src/poet/devices/{x}.toml").read_bytes() for x in ("rpi4", "nrf52840")],
+        "device": [
+            (ROOT / f"src/poet/devices/{x}.toml").read_bytes() for x in ("rpi4", "nrf52840")
+        ],
         "costs": [_json(plan.costs)],
         "profile": [_json(_profile(plan, board))],
         "comparison": [_json(_rows(plan))],
@@ -131,8 +134,8 @@ def _json(value: Any) -> bytes:
 def _profile(plan: Plan, board: Device) -> Profile:
     timing = Timing(seconds=1e-3, low_seconds=9e-4, high_seconds=2e-3, outliers=1)
     return Profile(
-        machine="here", threads=1, torch="2", energy="guessed", repeats=3, device=board, step=timing,
-        ops=(timing,) * len(plan.graph.ops),
+        machine="here", threads=1, torch="2", energy="guessed", repeats=3, device=board,
+        step=timing, ops=(timing,) * len(plan.graph.ops),
         store=StoreSpeed(
             where="disk", sizes_bytes=(4096, 65536), page_ins=(timing,) * 2, page_outs=(timing,) * 2
         ),
@@ -141,9 +144,11 @@ def _profile(plan: Plan, board: Device) -> Profile:
 
 
 def _rows(plan: Plan) -> dict[str, Any]:
-    told = {"joules": plan.joules, "seconds": plan.seconds, "peak_bytes": plan.peak_bytes}
-    row = Row(method="poet", status="feasible", recomputed=1, paged_bytes=8, gap=0.1, **told)
-    return {"rows": [row, Row(method="keep-all", status="unknown", reason="too large")]}
+    ours = Row(
+        method="poet", status="feasible", joules=plan.joules, seconds=plan.seconds,
+        peak_bytes=plan.peak_bytes, recomputed=1, paged_bytes=8, gap=0.1,
+    )  # fmt: skip
+    return {"rows": [ours, Row(method="keep-all", status="unknown", reason="too large")]}
 
 
 def _firmware(plan: Plan, folder: Path) -> dict[str, bytes]:
@@ -158,6 +163,3 @@ def _generations(trainer: Trainer, folder: Path) -> dict[str, bytes]:
         trainer.save(run)
         run.write_plan(trainer.plan)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-__all__ = ["FIRMWARE", "KEY", "SUFFIX", "Surroundings", "batch", "step", "surroundings"]

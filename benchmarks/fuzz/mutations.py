@@ -141,7 +141,9 @@ def _like_another(place: Place, tree: Any, chance: Random) -> None:
 def _neighbours(place: Place, tree: Any, chance: Random) -> None:
     """Exchanged with another entry of the same list or object."""
     inside, key = place
-    other = chance.choice(list(inside)) if isinstance(inside, dict) else chance.randrange(len(inside))
+    other = (
+        chance.choice(list(inside)) if isinstance(inside, dict) else chance.randrange(len(inside))
+    )
     inside[key], inside[other] = inside[other], inside[key]
 
 

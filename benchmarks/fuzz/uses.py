@@ -14,10 +14,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-import torch
 
 import poet
-from benchmarks.fuzz.good import FIRMWARE, KEY, Surroundings, batch, step
+from benchmarks.fuzz.good import KEY, Surroundings, batch, step
 from benchmarks.fuzz.mutations import MARK
 from poet.baselines import METHODS
 from poet.cli.card import export
@@ -45,8 +44,11 @@ from poet.tracer.layout import Layout
 from poet.tracer.private_folder import private_folder
 from poet.tracer.program import Program
 from poet.training.resuming import check_rates, go_on_from, kept_plan
+from poet.values.device import Costs, Device
 from poet.values.files import read_json, write_json, write_text
+from poet.values.graph import Graph
 from poet.values.plan import Plan
+from poet.values.profile import Profile
 
 
 class Here(NamedTuple):
@@ -80,7 +82,9 @@ class Here(NamedTuple):
 def plan_file(here: Here) -> None:
     plan = read_json(here.path, Plan)
     report = check(plan)
-    str(plan), complaints(here.path, plan, report), explanation(plan, report)
+    str(plan)
+    complaints(here.path, plan, report)
+    explanation(plan, report)
     report_rows(plan, report)
     here.write("again.json", plan)
     if here.dear("report", 0.3):
@@ -122,15 +126,19 @@ def device_file(here: Here) -> None:
 
 
 def costs_file(here: Here) -> None:
-    costs = read_costs(here.path)
-    graph, is_profile = here.with_.plan.graph, isinstance(costs, poet.Profile)
-    board = None if is_profile else here.with_.board
-    plan = poet.plan(graph, board, "80%", costs=costs, method="paging-greedy")
-    if is_profile:
-        profile_tables.profile_rows(costs, graph)
-        profile_tables.op_rows(costs, graph, 5)
-        profile_tables.judged_rows(profile_tables.judged(graph, costs.costs, costs.device))
+    costs, graph = read_costs(here.path), here.with_.plan.graph
+    if not isinstance(costs, Profile):
+        here.write("plan.json", _planned(graph, here.with_.board, costs))
+        return
+    plan = _planned(graph, None, costs)
+    profile_tables.profile_rows(costs, graph)
+    profile_tables.op_rows(costs, graph, 5)
+    profile_tables.judged_rows(profile_tables.judged(graph, costs.costs, costs.device))
     here.write("plan.json", plan)
+
+
+def _planned(graph: Graph, board: Device | None, costs: Costs | Profile) -> Plan:
+    return poet.plan(graph, board, "80%", costs=costs, method="paging-greedy")
 
 
 def comparison(here: Here) -> None:
@@ -140,15 +148,24 @@ def comparison(here: Here) -> None:
 
 
 def weights(here: Here) -> None:
+    """A file may be good as weights or as samples."""
     graph = here.with_.small
-    for read in (weights_from, samples_from):
+    _one_of(
+        lambda: weights_from(graph, here.path, 0),
+        lambda: samples_from(graph, here.path),
+    )
+
+
+def _one_of(*uses: Callable[[], object], every: bool = False) -> None:
+    """Do all of them, and raise the first refusal if all refuse, or, where `every` is to, one."""
+    refusals = []
+    for use in uses:
         try:
-            read(graph, here.path, 0) if read is weights_from else read(graph, here.path)
+            use()
         except PoetError as error:
-            refusal = error
-        else:
-            return
-    raise refusal
+            refusals.append(error)
+    if refusals and (every or len(refusals) == len(uses)):
+        raise refusals[0]
 
 
 def checkpoint(here: Here) -> None:
@@ -198,20 +215,13 @@ def _run_kept(here: Here, found: Layout) -> None:
 
 def firmware_folder(here: Here) -> None:
     folder = here.path
-    firmware = read_firmware(folder)
-    firmware.fragmentation, firmware.card.image_bytes
-    refusals = []
-    for use in (
+    str(read_firmware(folder).fragmentation)
+    _one_of(
         lambda: compare_card(folder),
         lambda: _export(here),
         lambda: _ask_for(folder / "card.img", 3),
-    ):
-        try:
-            use()
-        except PoetError as error:
-            refusals.append(error)
-    if refusals:
-        raise refusals[0]
+        every=True,
+    )
 
 
 def _export(here: Here) -> None:

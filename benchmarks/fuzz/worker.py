@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 

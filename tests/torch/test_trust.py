@@ -1,8 +1,8 @@
 """No file runs anything: forged captures, operators that reach files, states that cannot be."""
 
 import json
-from copy import copy
 from contextlib import nullcontext, suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 

@@ -13,7 +13,6 @@ import torch
 
 from poet.errors import PoetError
 
-
 _WORDS = 624
 """Of a Mersenne Twister."""
 
