@@ -13,7 +13,8 @@ import pytest
 
 import poet
 from poet.firmware.emit import emit
-from poet.firmware.write.folder import FLAGS, SOURCES
+from poet.firmware.write.folder import FLAGS
+from poet.firmware.write.text import SOURCES
 from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
 from poet.values.plan import Plan

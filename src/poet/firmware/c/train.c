@@ -183,6 +183,8 @@ int main(void)
     for (int i = 0; i < 32; i++)
         if (card.fingerprint[i] != fingerprint[i])
             fail("the card is of another network");
+    if (card.samples == 0)
+        fail("the card has no samples");
     poet_seed = card.seed;
     for (uint32_t i = 0; i < resident_count; i++)
         load(residents[i].card, arena + residents[i].arena, residents[i].bytes);
