@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,15 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     assert left == []
 
 
+def written(found: dict[str, Any], path: Path) -> Path:
+    """A plan as somebody forges it: its costs say that they are for its graph, if it is one."""
+    with suppress(PoetError):
+        graph = decode_json(json.dumps(found["graph"]).encode(), Graph, path)
+        found["costs"]["graph"] = graph.fingerprint
+    path.write_text(json.dumps(found))
+    return path
+
+
 def changed(plan: Plan, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """A plan as JSON, after a change of each of its calls."""
     found: dict[str, Any] = json.loads(msgspec.json.encode(plan))
@@ -92,7 +102,7 @@ def test_results_that_do_not_follow_are_refused(model: str, planned: Planner) ->
         for work in works(graph, k):
             check_work(graph, k, work)
             for n, result in enumerate(work.results):
-                if result is None:
+                if result is None or not result.count:
                     continue
                 for wrong in _wrong(result):
                     results = (*work.results[:n], wrong, *work.results[n + 1 :])
@@ -123,10 +133,10 @@ def test_plans_with_numbers_by_chance_are_refused_or_emitted(
     for n in range(60):
         found = json.loads(text)
         op = chance.choice(found["graph"]["ops"])
-        target: Any = chance.choice([op["values"], op["calls"], found["graph"]["tensors"]])
-        _disturb(target, chance)
+        _disturb(chance.choice([op, op["calls"], found["graph"]["tensors"]]), chance)
         try:
-            poet.emit(decode_json(json.dumps(found).encode(), Plan, "x.json"), tmp_path / str(n))
+            plan = poet.read_json(written(found, tmp_path / "p.json"), Plan)
+            poet.emit(plan, tmp_path / str(n))
         except PoetError:
             refusals += 1
             assert not (tmp_path / str(n)).exists()
@@ -158,17 +168,24 @@ def test_a_plan_runs_no_code(
     name: str, planned: Planner, poet_command: Poet, tmp_path: Path
 ) -> None:
     out, mark = tmp_path / "fw", tmp_path / "mark"
-    code = f'__extension__({{extern int system(const char *); system("touch {mark}"); 1;}})'
+    run = f'extern int system(const char *); system("touch {mark}");'
+    code = f"__extension__({{{run} 1;}})"  # inside a function
+    if name in ("stride", "padding", "groups"):  # outside of any
+        code = f"1}}; __attribute__((constructor)) static void f(void) {{{run}}} "
+        code += "__attribute__((unused)) static const struct conv q = {.batch = 1"
+    met = []
 
     def inject(call: dict[str, Any]) -> None:
-        if name in call["arguments"]:
+        if name in call["arguments"] and not met:
+            met.append(call)
             old = call["arguments"][name]
             call["arguments"][name] = [code, 1] if isinstance(old, list) else code
 
-    (tmp_path / "p.json").write_text(json.dumps(changed(planned(*LENET), inject)))
+    written(changed(planned(*LENET), inject), tmp_path / "p.json")
     done = poet_command("emit", tmp_path / "p.json", "-o", out)
     if done.code == 0:
         poet_command("emulate", out)
+    assert met
     assert not mark.exists()
     refused(done, f"its argument {name} is ")
     assert not out.exists()
@@ -181,17 +198,17 @@ def test_names_are_names(planned: Planner, poet_command: Poet, tmp_path: Path) -
     for n, thing in enumerate((*found["graph"]["tensors"], *found["graph"]["ops"])):
         thing["name"] += f"{evil}{n}"
     found["graph"]["name"] = evil
-    (tmp_path / "p.json").write_text(json.dumps(found))
+    written(found, tmp_path / "p.json")
     assert poet_command("emit", tmp_path / "p.json", "-o", tmp_path / "fw").code == 0
     done = poet_command("emulate", tmp_path / "fw")
     assert done.code == 0, done.err
     assert not mark.exists()
 
 
-def _with_call(plan: Plan, call: dict[str, Any]) -> bytes:
+def with_call(plan: Plan, call: dict[str, Any], path: Path) -> Path:
     found = json.loads(msgspec.json.encode(plan))
     found["graph"]["ops"][0]["calls"].insert(0, call)
-    return json.dumps(found).encode()
+    return written(found, path)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +226,7 @@ def test_only_operators_that_poet_knows_run(
     mark = tmp_path / "mark"
     given = {name: str(mark) if x == "MARK" else x for name, x in arguments.items()}
     call = {"kind": kind, "arguments": given, "results": [None]}
-    (tmp_path / "p.json").write_bytes(_with_call(planned(*MLP), call))
+    with_call(planned(*MLP), call, tmp_path / "p.json")
     done = poet_command("emit", tmp_path / "p.json", "-o", tmp_path / "fw")
     assert not mark.exists()
     refused(done, f"{kind} of op 0")
@@ -219,7 +236,8 @@ def test_only_operators_that_poet_knows_run(
 
 def test_a_call_that_nobody_reads_is_not_run(planned: Planner, tmp_path: Path) -> None:
     call = {"kind": "aten.zeros", "arguments": {"size": [10**13]}, "results": [None]}
-    poet.emit(decode_json(_with_call(planned(*MLP), call), Plan, "x"), tmp_path / "fw")
+    plan = poet.read_json(with_call(planned(*MLP), call, tmp_path / "p.json"), Plan)
+    poet.emit(plan, tmp_path / "fw")
     assert (tmp_path / "fw" / "reference.safetensors").exists()
 
 
@@ -230,7 +248,7 @@ def test_what_a_graph_says_of_a_view_must_be_so(
         if call["kind"] == "aten.view":
             call["arguments"]["size"] = [1, -1, 1]
 
-    (tmp_path / "p.json").write_text(json.dumps(changed(planned(*LENET), other)))
+    written(changed(planned(*LENET), other), tmp_path / "p.json")
     done = poet_command("emit", tmp_path / "p.json", "-o", tmp_path / "fw")
     refused(done, "aten.view made float32 [1, ")
     assert not (tmp_path / "fw").exists()
@@ -510,7 +528,7 @@ def test_tensors_that_no_card_can_hold(
     for tensor in found["graph"]["tensors"]:
         if tensor["name"] == "1.weight":
             tensor.update(change)
-    (tmp_path / "p.json").write_text(json.dumps(found))
+    written(found, tmp_path / "p.json")
     refused(poet_command("emit", tmp_path / "p.json", "-o", tmp_path / "fw"), text)
 
 
@@ -519,31 +537,27 @@ def test_tensors_that_no_card_can_hold(
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
+    ("old", "new"),
     [
-        ("transformer.c", "(in[j] - middle) * factor", "(in[j] - middle) * factor * 1.001f"),
-        ("update.c", "", "gradient[i] * 1.01f"),
+        ("(in[j] - middle) * factor", "(in[j] - middle) * factor * 1.001f"),
+        ("(gradient[j] - along)", "(gradient[j] - along) * 1.01f"),
     ],
 )
 def test_a_kernel_that_is_a_little_wrong_is_found(
-    optimizer: str, name: str, old: str, new: str, planned: Planner, emitted: Emitter
+    optimizer: str, old: str, new: str, planned: Planner, emitted: Emitter
 ) -> None:
     folder = emitted(planned(*WORDS, optimizer), steps=2, lr=0.005)
-    text = (folder / name).read_text()
-    if name == "update.c":
-        old = "gradient[i]"
+    text = (folder / "transformer.c").read_text()
     assert old in text
     emulate(folder)
     right = compare_card(folder)
     assert right is not None
     assert right.is_close, right
     wrong = emitted(planned(*WORDS, optimizer), steps=2, lr=0.005)
-    (wrong / name).write_text(text.replace(old, new))
+    (wrong / "transformer.c").write_text(text.replace(old, new))
     emulate(wrong, edited=True)
     against = compare_card(wrong)
     assert against is not None
-    if optimizer == "adamw" and name == "update.c":
-        return  # Adam does not see how large a gradient is
     assert against.worst_ratio > 2 * MOST_ERROR, against
 
 
@@ -564,6 +578,18 @@ def test_one_wrong_weight_is_found(
     assert against is not None
     assert not against.is_close, against
     assert against.worst.endswith("output.dense.weight")
+
+
+def test_weights_where_a_gradient_is_truly_zero_are_no_error(
+    planned: Planner, emitted: Emitter
+) -> None:
+    """The bias of attention's keys: Adam divides rounding by rounding, here and in PyTorch."""
+    folder = emitted(planned(f"{NETS}:masked", "60 KB", "adamw"), steps=4)
+    emulate(folder)
+    against = compare_card(folder)
+    assert against is not None
+    assert against.difference > 1e-3  # a limit that PyTorch itself would not keep to
+    assert against.is_close, against
 
 
 def test_graphs_of_other_operators_are_still_planned_for() -> None:
