@@ -173,7 +173,7 @@ def test_a_plan_runs_no_code(
     if name in ("stride", "padding", "groups"):  # outside of any
         code = f"1}}; __attribute__((constructor)) static void f(void) {{{run}}} "
         code += "__attribute__((unused)) static const struct conv q = {.batch = 1"
-    met = []
+    met: list[Any] = []
 
     def inject(call: dict[str, Any]) -> None:
         if name in call["arguments"] and not met:
@@ -202,6 +202,20 @@ def test_names_are_names(planned: Planner, poet_command: Poet, tmp_path: Path) -
     assert poet_command("emit", tmp_path / "p.json", "-o", tmp_path / "fw").code == 0
     done = poet_command("emulate", tmp_path / "fw")
     assert done.code == 0, done.err
+    assert not mark.exists()
+
+
+def test_a_model_that_a_plan_names_is_not_imported(
+    planned: Planner, poet_command: Poet, tmp_path: Path
+) -> None:
+    mark, evil = tmp_path / "mark", tmp_path / "evil.py"
+    evil.write_text(f"open({str(mark)!r}, 'w')\n")
+    found = json.loads(msgspec.json.encode(planned(*MLP)))
+    found["graph"]["name"] = f"{evil}:make"
+    written(found, tmp_path / "p.json")
+    assert poet_command("emit", tmp_path / "p.json", "-o", tmp_path / "fw").code == 0
+    done = poet_command("emit", tmp_path / "p.json", "-o", tmp_path / "no", "--data", "real")
+    refused(done, "evil.py")
     assert not mark.exists()
 
 
@@ -439,6 +453,7 @@ def test_an_emulation_runs_nothing_of_the_folder(
         ("arena_limit_bytes", 10**9),
         ("arena_limit_bytes", "x"),
         ("card", {"slots": {}, "record": {}, "record_bytes": 0, "data_at": 0, "samples": 1}),
+        ("card", {"slots": {}, "record": {}, "record_bytes": 0, "data_at": 0, "samples": -1}),
         ("steps", "-n"),
     ],
 )
@@ -449,6 +464,9 @@ def test_a_manifest_is_held_to_its_plan(
     made = json.loads((folder / "firmware.json").read_text())
     (folder / "firmware.json").write_text(json.dumps(made | {field: value}))
     refused(poet_command("emulate", folder), "")
+    if field == "card":
+        done = poet_command("card", "export", folder, "-o", folder.parent / "x.safetensors")
+        refused(done, "is not that of")
 
 
 NOT_TEXT = b"\xff\xfe\x00{}"

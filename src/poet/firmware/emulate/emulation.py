@@ -7,7 +7,9 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -74,16 +76,15 @@ def emulate(
         count = made.steps if steps is None else steps
         _ask_for(folder / "card.img", count)
         found: list[StepCounts] = []
-        said: list[str] = []
-        for line in _output(folder, home, made, seconds):
-            said.append(line)
-            if line.startswith("step "):
-                found.append(_counts(line))
-                if progress is not None:
-                    progress(found[-1], len(found), count)
-        if said[-1:] != ["done"] or len(found) != count:
-            text = "\n".join(said[-5:]) or "it said nothing"
-            raise PoetError(f"the firmware did not end well: {text}")
+        line = "it said nothing"
+        with closing(_output(folder, home, made, seconds)) as lines:
+            for line in lines:
+                if line.startswith("step "):
+                    found.append(_counts(line))
+                    if progress is not None:
+                        progress(found[-1], len(found), count)
+        if line != "done" or len(found) != count:
+            raise PoetError(f"the firmware did not end well after {len(found)} steps: {line}")
         return Emulation(
             steps=tuple(found),
             ram=None if made.target == "host" else image_ram(home, made),
@@ -144,7 +145,7 @@ def emulator_command(board: Board, image: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _output(folder: Path, home: Path, made: Firmware, seconds: float) -> Iterator[str]:
+def _output(folder: Path, home: Path, made: Firmware, seconds: float) -> Generator[str, None, None]:
     """The lines that the firmware built in `home` logs, as they come, over the folder's card."""
     if made.target == "host":
         command = [str(home / "train")]
@@ -153,35 +154,39 @@ def _output(folder: Path, home: Path, made: Firmware, seconds: float) -> Iterato
         assert board is not None
         _need(EMULATOR, "qemu-system-arm")
         command = emulator_command(board, str(home / "train.elf"))
-    lines: list[str] = []
-    with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace",
-        env={name: x for name, x in os.environ.items() if name != "POET_CARD"},
-    ) as running:  # fmt: skip
+    last: deque[str] = deque(maxlen=5)
+    late = threading.Event()
+    env = {name: x for name, x in os.environ.items() if name != "POET_CARD"}
+    running, clock = None, None
+    try:
+        running = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", env=env,
+        )  # fmt: skip
         assert running.stdout is not None
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            running.kill()
-
-        clock = threading.Timer(seconds, stop)
+        clock = threading.Timer(seconds, _stop, (running, late))
+        clock.daemon = True
         clock.start()
-        try:
-            for line in running.stdout:
-                lines.append(line.rstrip("\n"))
-                yield lines[-1]
-        except BaseException:
-            running.kill()
-            raise
-        finally:
+        for line in running.stdout:
+            last.append(line.rstrip("\n"))
+            yield last[-1]
+        running.wait()
+    finally:
+        if clock is not None:
             clock.cancel()
+        if running is not None:
+            with running:  # closes its pipe
+                running.kill()
     if late.is_set():
         raise PoetError(f"the firmware was not done after {seconds:g} s")
     if running.returncode != 0:
-        text = "\n".join(lines[-5:]) or "it said nothing"
+        text = "\n".join(last) or "it said nothing"
         raise PoetError(f"the firmware stopped with exit code {running.returncode}: {text}")
+
+
+def _stop(running: "subprocess.Popen[str]", late: threading.Event) -> None:
+    late.set()
+    running.kill()
 
 
 def _counts(line: str) -> StepCounts:
@@ -230,6 +235,8 @@ def image_ram(folder: Path, made: Firmware) -> ImageRam:
             sizes[words[0]] = int(words[2], 16)
         elif words[1:2] == ["ram_end"]:
             end = int(words[0], 16)
+    if not end or len(sizes) != 2:
+        raise PoetError("the linker's map has no stack, no arena, or no end of RAM")
     return ImageRam(
         used_bytes=end - board.ram_origin,
         stack_bytes=sizes[".stack"],

@@ -205,7 +205,10 @@ def read_firmware(folder: Path) -> Firmware:
 
 def read_folder(folder: Path) -> tuple[Firmware, Plan]:
     """What the folder says of itself, and the plan that was placed."""
-    return read_firmware(folder), read_json(folder / "plan.json", Plan)
+    made, plan = read_firmware(folder), read_json(folder / "plan.json", Plan)
+    if made.card.samples < 1 or made.card != card_layout(plan, made.card.samples):
+        raise PoetError(f"the card of {folder / MANIFEST} is not that of {folder / 'plan.json'}")
+    return made, plan
 
 
 def _needed(source: Source) -> list[str]:
