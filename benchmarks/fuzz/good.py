@@ -26,7 +26,6 @@ from poet.values.profile import Profile, StoreSpeed, Timing
 
 ROOT = Path(__file__).parents[2]
 KEY = "f" * 40
-FIRMWARE = ("firmware.json", "plan.json", "card.img", "reference.safetensors")
 
 
 class Surroundings(NamedTuple):
@@ -153,7 +152,7 @@ def _rows(plan: Plan) -> dict[str, Any]:
 
 def _firmware(plan: Plan, folder: Path) -> dict[str, bytes]:
     emit(plan, folder, samples=1, steps=1)
-    return {name: (folder / name).read_bytes() for name in FIRMWARE}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def _generations(trainer: Trainer, folder: Path) -> dict[str, bytes]:

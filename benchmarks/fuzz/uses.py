@@ -8,6 +8,7 @@ word.
 import contextlib
 import io
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -27,7 +28,7 @@ from poet.firmware.card.initial import samples_from, weights_from
 from poet.firmware.emit import emit
 from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import _ask_for
-from poet.firmware.write.folder import read_firmware
+from poet.firmware.write.folder import read_firmware, write_again
 from poet.planning.question import read_costs
 from poet.referee.replay import check
 from poet.reports import profile_tables
@@ -103,8 +104,7 @@ def plan_for_c(here: Here) -> None:
     plan_file(here)
     if here.dear("emit", 0.5):
         emit(read_json(here.path, Plan), here.out / "firmware", samples=1, steps=1)
-        for file in (here.out / "firmware").glob("*.[ch]"):
-            _check_comments(file.read_text())
+        _check_c(here.out / "firmware")
         shutil.rmtree(here.out / "firmware")
 
 
@@ -222,6 +222,10 @@ def firmware_folder(here: Here) -> None:
         lambda: _ask_for(folder / "card.img", 3),
         every=True,
     )
+    if here.dear("emit again", 0.4):
+        with tempfile.TemporaryDirectory() as home:
+            write_again(folder, Path(home))
+            _check_c(Path(home))
 
 
 def _export(here: Here) -> None:
@@ -254,11 +258,13 @@ def _check_page(text: str) -> None:
         raise AssertionError("a name became a script of the page")
 
 
-def _check_comments(text: str) -> None:
+def _check_c(folder: Path) -> None:
     """Names of the graph may stand in comments of C, and nowhere else."""
-    for part in text.split("/*")[0:1] + [part.partition("*/")[2] for part in text.split("/*")[1:]]:
-        if MARK in part:
-            raise AssertionError("a name stands outside of comments")
+    for file in folder.glob("*.[ch]"):
+        first, *rest = file.read_text().split("/*")
+        for part in (first, *(each.partition("*/")[2] for each in rest)):
+            if MARK in part:
+                raise AssertionError(f"a name stands outside of comments in {file.name}")
 
 
 KINDS: dict[str, tuple[int, Callable[[Here], None]]] = {

@@ -2,13 +2,16 @@
 
 A call from a file may end up as a call of PyTorch or of C. So its kind and the names of its
 arguments are words of ASCII letters, digits and underscores, an argument is plain JSON, and what
-JSON lacks has one of a few forms. That a kind and its arguments exist is for those to say who call.
+JSON lacks has one of a few forms. Arguments of operators that POET knows are of their types
+(`operators`); that others exist at all is for those to say who call them.
 """
 
 import re
 from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING, Any
+
+from poet.values.operators import check_given
 
 if TYPE_CHECKING:
     from poet.values.graph import Call, Op
@@ -57,6 +60,10 @@ def check_calls(op: "Op") -> None:
             if result is not None:
                 _check_result(op, result, where)
                 made |= result.items()
+        try:
+            check_given(call.kind, call.arguments)
+        except ValueError as error:
+            raise ValueError(f"{where} cannot be called: {error}") from None
 
 
 def _check_result(op: "Op", result: dict[str, int], where: str) -> None:
