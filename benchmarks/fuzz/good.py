@@ -1,7 +1,9 @@
 """Good files of every kind, small ones: what mutants are made from. And whom they are used with."""
 
+import contextlib
 import random
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from poet.firmware.card.safetensors import write_safetensors
 from poet.firmware.emit import emit
 from poet.planning.compare import Row
 from poet.runtime.state.generations import Generations
+from poet.runtime.stores.file_store import FileStore
 from poet.tracer.program import Program
 from poet.tracer.step import Step, take_apart
 from poet.training.trainer import Trainer
@@ -26,6 +29,8 @@ from poet.values.profile import Profile, StoreSpeed, Timing
 
 ROOT = Path(__file__).parents[2]
 KEY = "f" * 40
+PAGE = bytes(range(256)) * 24
+"""What a page of a store holds."""
 
 
 class Surroundings(NamedTuple):
@@ -114,6 +119,7 @@ def surroundings(folder: Path) -> Surroundings:
         "weights": [read["plain"], read["samples"]],
         "checkpoint": [read["one"]],
         "capture": [_json(program.traced)],
+        "page file": [_page_file(folder / "pages")],
     }
     return Surroundings(program, plan, trainer, small.graph, board, good, folders)
 
@@ -153,6 +159,22 @@ def _rows(plan: Plan) -> dict[str, Any]:
 def _firmware(plan: Plan, folder: Path) -> dict[str, bytes]:
     emit(plan, folder, samples=1, steps=1)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@contextlib.contextmanager
+def written_page(folder: Path) -> Iterator[FileStore]:
+    """A store with one page in it."""
+    with contextlib.closing(FileStore(folder, chunk_bytes=4096)) as store:
+        store.reserve({0: len(PAGE)})
+        page = torch.frombuffer(bytearray(PAGE), dtype=torch.uint8)
+        store.write(0, page.untyped_storage()).wait()
+        store.flush()
+        yield store
+
+
+def _page_file(folder: Path) -> bytes:
+    with written_page(folder) as store:
+        return store.path.read_bytes()
 
 
 def _generations(trainer: Trainer, folder: Path) -> dict[str, bytes]:

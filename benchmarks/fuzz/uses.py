@@ -15,9 +15,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
+import torch
 
 import poet
-from benchmarks.fuzz.good import KEY, Surroundings, batch, step
+from benchmarks.fuzz.good import KEY, PAGE, Surroundings, batch, step, written_page
 from benchmarks.fuzz.mutations import MARK
 from poet.baselines import METHODS
 from poet.cli.card import export
@@ -228,6 +229,18 @@ def firmware_folder(here: Here) -> None:
             _check_c(Path(home))
 
 
+def page_file(here: Here) -> None:
+    """A page that changed on disk: it comes back as it was, or not at all."""
+    with written_page(Path("pages")) as store:
+        with open(store.path, "r+b") as file:
+            file.truncate()
+            file.write(here.path.read_bytes())
+        back = torch.zeros(len(PAGE), dtype=torch.uint8)
+        store.read(0, back.untyped_storage()).wait()
+        if bytes(back.tolist()) != PAGE:
+            raise AssertionError("a damaged page came back")
+
+
 def _export(here: Here) -> None:
     with contextlib.redirect_stderr(io.StringIO()):
         export(here.path, here.out / "weights.safetensors")
@@ -281,6 +294,7 @@ KINDS: dict[str, tuple[int, Callable[[Here], None]]] = {
     "checkpoint": (7, checkpoint),
     "checkpoint folder": (4, checkpoint_folder),
     "capture": (10, capture),
+    "page file": (3, page_file),
     "firmware folder": (8, firmware_folder),
 }
 """How many of a hundred mutants or so are of each kind, and what is done with them."""

@@ -27,7 +27,7 @@ from benchmarks.fuzz.files import (
 )
 from benchmarks.fuzz.good import Surroundings, surroundings
 from benchmarks.fuzz.guard import LIMIT_BYTES, Guard
-from benchmarks.fuzz.mutations import CANARY
+from benchmarks.fuzz.mutations import CANARY, mutated_bytes
 from benchmarks.fuzz.uses import KINDS, Here
 from poet.errors import PoetError
 from poet.firmware import reference, reference_steps
@@ -39,6 +39,7 @@ _MUTATORS: dict[str, Mutator] = {
     "device": mutated_toml,
     "weights": mutated_tensors,
     "checkpoint": mutated_tensors,
+    "page file": mutated_bytes,
 }
 reference_steps._end_with_parent = lambda: None
 reference_steps._limit_memory = lambda most_bytes: None
