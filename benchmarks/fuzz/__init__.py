@@ -58,6 +58,7 @@ def run(mutants: int, seed: int = 0, workers: int | None = None, folder: Path = 
                     code = process.wait(timeout=0.2)
                 except subprocess.TimeoutExpired:
                     continue
+                process.communicate()  # closes the pipe
                 del running[place]
                 if code:
                     last = _died(place, seed, code)
@@ -66,7 +67,7 @@ def run(mutants: int, seed: int = 0, workers: int | None = None, folder: Path = 
     finally:
         for process in running.values():
             process.kill()
-            process.wait()
+            process.communicate()
     outcomes: Counter[tuple[str, str]] = Counter()
     deep: Counter[tuple[str, str]] = Counter()
     for place in places:
@@ -81,7 +82,8 @@ def _start(place: Path, seed: int, first: int, last: int, by: int) -> "subproces
     command = [sys.executable, "-m", "benchmarks.fuzz.worker", str(place.resolve()), str(seed)]
     with open(place / "said.txt", "ab") as said:
         return subprocess.Popen(
-            [*command, str(first), str(last), str(by)], stdout=said, stderr=subprocess.STDOUT,
+            [*command, str(first), str(last), str(by)],
+            stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
         )  # fmt: skip
 

@@ -110,12 +110,13 @@ def plan_for_c(here: Here) -> None:
 
 
 def problem(here: Here) -> None:
-    """A graph or an instance: planned, by any method there is."""
-    method = here.chance.choice(["keep-all", "paging-greedy", *METHODS])
-    device = here.with_.board if here.chance.random() < 0.9 else None
-    ram = here.chance.choice(["60%", 4000, None, "min" if method == "paging-greedy" else 10**6])
-    plan = poet.plan(str(here.path), device, ram, method=method, time_limit=0.2, threads=1)
-    here.write("plan.json", plan)
+    """A graph or an instance: planned by one method, a good one by all there are."""
+    methods = [here.chance.choice(list(METHODS))] if here.is_mutant else METHODS
+    device = here.with_.board if here.chance.random() < 0.9 or not here.is_mutant else None
+    ram = here.chance.choice(["60%", "min", 4000, 10**6, None])
+    for method in methods:
+        plan = poet.plan(str(here.path), device, ram, method=method, time_limit=0.2, threads=1)
+        here.write(f"{method}.json", plan)
     if here.dear("search", 0.05):
         poet.plan(str(here.path), device, ram, time_limit=0.2, threads=1)
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
 from random import Random
@@ -155,6 +156,7 @@ def _tree(folder: Path) -> set[str]:
 
 
 def main(folder: Path, seed: int, numbers: range) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     worker = Worker(folder, seed)
     now = os.open(folder / "now", os.O_RDWR | os.O_CREAT)
@@ -165,6 +167,12 @@ def main(folder: Path, seed: int, numbers: range) -> None:
         os.write(log, f"{n}\t{kind}\t{outcome}\t{','.join(deep)}\n".encode())
         if outcome not in ("accepted", "refused"):
             keep(worker, n, kind, outcome, why)
+
+
+def _end_with_parent() -> None:
+    """Nothing comes over the pipe but its end."""
+    os.read(0, 1)
+    os._exit(1)
 
 
 def keep(worker: Worker, n: int, kind: str, outcome: str, why: str) -> None:

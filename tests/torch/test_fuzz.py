@@ -10,7 +10,7 @@ from benchmarks.fuzz.uses import KINDS
 
 from tests.conftest import ROOT
 
-MUTANTS = 400
+MUTANTS = 300
 
 
 def test_mutants_end_well_or_in_one_message(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_mutants_end_well_or_in_one_message(tmp_path: Path) -> None:
     assert {kind for kind, _ in tally.outcomes} == set(KINDS)
     for kind in KINDS:
         assert tally.outcomes[kind, "accepted"], kind
-    assert sum(count for (_, what), count in tally.outcomes.items() if what == "refused") > 100
+    assert sum(count for (_, what), count in tally.outcomes.items() if what == "refused") > 50
     done = {what for _, what in tally.deep}
     assert done >= {"train", "emit", "report"}
 
