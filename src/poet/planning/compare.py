@@ -6,6 +6,7 @@ bound or a schedule that leaves the stage structure.
 """
 
 from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from poet.planning.plan import answer, asked_of, cores
 from poet.planning.question import Problem, Question, Terms, problem_of, terms
 from poet.planning.solve import PLANNER
 from poet.values.device import Costs, Device
-from poet.values.graph import Graph
+from poet.values.graph import MAX_BYTES, Graph, check_range
 from poet.values.instances import Instance
 from poet.values.plan import Plan
 from poet.values.profile import Profile
@@ -52,6 +53,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     floor_bytes: int | None = None
     transfers: str = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if isinstance(value, int | float) and field != "gap":
+                check_range(field, value, MAX_BYTES if isinstance(value, int) else inf)
 
 
 def comparing(time_limit: float, threads: int, seed: int = 0) -> Effort:

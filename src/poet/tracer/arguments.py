@@ -10,7 +10,6 @@ among them.
 """
 
 from collections.abc import Callable
-from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -41,9 +40,8 @@ def kind_of(target: torch._ops.OpOverload) -> str:
     return name.removesuffix(".default")
 
 
-@cache
 def target_of(kind: str) -> torch._ops.OpOverload:
-    """The operator that a kind names."""
+    """The operator that a kind names now: a user's may be registered anew."""
     parts = kind.split(".")
     if len(parts) == 2:
         parts.append("default")
@@ -69,22 +67,22 @@ def target_of(kind: str) -> torch._ops.OpOverload:
 def function_of(call: Call) -> Any:
     """What a call of a graph calls, once it is known to have the arguments that are given."""
     kernel = KERNELS.get(call.kind)
-    known = ARGUMENTS[call.kind] if kernel is not None else _names(call.kind)
-    for name in call.arguments:
-        if name not in known:
-            raise PoetError(f"{call.kind} has no argument {name!r}: it has {', '.join(known)}")
     if kernel is not None:
+        _check_names(call, ARGUMENTS[call.kind])
         return kernel
-    returns = target_of(call.kind)._schema.returns
+    found = target_of(call.kind)
+    _check_names(call, tuple(argument.name for argument in found._schema.arguments))
+    returns = found._schema.returns
     is_list = len(returns) == 1 and str(returns[0].type).startswith("List")
     if not call.results or not (is_list or len(call.results) == len(returns)):
         raise PoetError(f"{call.kind} gives {len(returns)} results; here are {len(call.results)}")
-    return target_of(call.kind)
+    return found
 
 
-@cache
-def _names(kind: str) -> tuple[str, ...]:
-    return tuple(argument.name for argument in target_of(kind)._schema.arguments)
+def _check_names(call: Call, known: tuple[str, ...]) -> None:
+    for name in call.arguments:
+        if name not in known:
+            raise PoetError(f"{call.kind} has no argument {name!r}: it has {', '.join(known)}")
 
 
 def encode(argument: Any, reference: Callable[[torch.fx.Node], Any]) -> Any:

@@ -42,13 +42,13 @@ class Executor:
         program = program.for_plan(plan)
         if not plan.schedule:
             raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
-        _check_order(plan)
         self.program, self.plan, self.store = program, plan, store
         graph, layout = plan.graph, program.layout
         lasting = {i: page for page, i in enumerate(sorted(program.homes()))}
         self.slots = {i: lasting.get(slot, first_page + slot) for i, slot in enumerate(graph.slot)}
         variants = {(s.op, s.variant) for s in plan.schedule if isinstance(s, Compute)}
         ways = {(k, name): way_of(graph, k, name, plan.costs.ops[k][name]) for k, name in variants}
+        _check_order(plan)
         self._streamed = frozenset(i for way in ways.values() for i in (*way.reads, *way.writes))
         if self.pages and store is None:
             raise PoetError(
