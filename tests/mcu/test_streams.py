@@ -14,6 +14,7 @@ from poet.devices import find_device
 from poet.firmware.card.image import read_tensors
 from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import emulate
+from poet.firmware.place.lifetimes import lifetimes
 from poet.firmware.write.folder import read_folder
 from poet.referee.replay import check
 from poet.tracer.by_name import capture_named
@@ -90,6 +91,19 @@ def test_every_large_parameter_of_the_headlines_can_be_streamed() -> None:
                 tensor = graph.tensors[i]
                 if tensor.role == "parameter" and tensor.nbytes > 4096:
                     assert i in found, (op.name, tensor.name)
+
+
+def test_a_plan_that_streams_other_tensors_is_refused() -> None:
+    """By its costs a parameter stays on the card; by its calls no loop would bring it."""
+    plan = by_hand("mlp?hidden=32&layers=2", MOMENTUM, largest_tiles)
+    lifetimes(plan)
+    run = plan.streamed_runs[0]
+    ways = dict(plan.costs.ops[run.op])
+    ways[run.variant] = msgspec.structs.replace(ways[run.variant], reads=())
+    ops = (*plan.costs.ops[: run.op], ways, *plan.costs.ops[run.op + 1 :])
+    costs = msgspec.structs.replace(plan.costs, ops=ops)
+    with pytest.raises(poet.PoetError, match=r"streams other tensors in op .*: plan again"):
+        lifetimes(msgspec.structs.replace(plan, costs=costs))
 
 
 def test_a_tile_is_all_there_is_of_a_streamed_parameter() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from benchmarks.fuzz.files import with_checksum
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
@@ -25,7 +26,7 @@ from poet.tracer.arguments import constant, dtype_named, function_of, target_of
 from poet.tracer.private_folder import private_folder
 from poet.tracer.program import Program
 from poet.values.graph import Call, Graph, Op, Tensor
-from poet.values.schedule import Budget, Compute
+from poet.values.schedule import Budget, Compute, Free
 
 X, Y = torch.randn(4, 16), torch.randint(0, 5, (4,))
 
@@ -278,4 +279,29 @@ def test_a_checkpoint_of_a_negative_step(tmp_path: Path) -> None:
         trainer.save(path)
         rewritten(path, steps=-1)
         with pytest.raises(poet.PoetError, match="steps is -1"):
+            trainer.load(path)
+
+
+def test_a_plan_that_frees_what_it_needs_is_refused() -> None:
+    """It fits the program by its fingerprint; only its schedule is none."""
+    program = capture()
+    plan = poet.plan(program, "rpi4", method="keep-all")
+    used = program.layout.parameters["0.weight"]
+    broken = msgspec.structs.replace(plan, schedule=(Free(tensor=used), *plan.schedule))
+    with pytest.raises(poet.PoetError, match=r"the plan is not valid \(input-missing\): op 0"):
+        poet.Trainer(
+            model(), F.cross_entropy, poet.SGD(lr=0.1, weight_decay=0.25), example=(X, Y),
+            plan=broken,
+        )  # fmt: skip
+
+
+def test_a_checkpoint_that_is_nested_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    with poet.Trainer(model(), F.cross_entropy, poet.SGD(lr=0.1), example=(X, Y)) as trainer:
+        trainer.save(path)
+        raw = path.read_bytes()
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+        header["__metadata__"]["checkpoint"] = "[" * 9000 + "]" * 9000
+        path.write_bytes(with_checksum(header, raw[8 + int.from_bytes(raw[:8], "little") :]))
+        with pytest.raises(poet.PoetError, match="cannot read the checkpoint"):
             trainer.load(path)

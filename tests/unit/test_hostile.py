@@ -181,3 +181,39 @@ def test_ctrl_c_says_so_and_is_130() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+
+
+def test_nesting_where_another_type_belongs() -> None:
+    """What stands there cannot be shown, and the message says so much without it."""
+    file = json.loads(LINEAR.read_text())
+    data = json.dumps({**file, "name": "@"}).encode().replace(b'"@"', b"[" * 9000 + b"]" * 9000)
+    with pytest.raises(PoetError) as error:
+        decode_json(data, InstanceFile, "x.json")
+    assert str(error.value) == "x.json: name: Expected `str`, got `array`"
+
+
+@pytest.mark.parametrize("field", ["peak_bytes", "paged_bytes", "joules", "recomputed"])
+def test_absurd_numbers_in_comparisons(tmp_path: Path, field: str) -> None:
+    from poet.cli.report import read_rows
+
+    path = tmp_path / "rows.json"
+    for value in (HUGE, -1):
+        path.write_text(json.dumps([{"method": "poet", "status": "feasible", field: value}]))
+        with pytest.raises(PoetError, match=field):
+            read_rows(path)
+
+
+def test_a_profile_of_no_time_at_all_is_shown() -> None:
+    from poet.reports import profile_tables
+    from poet.values.profile import Profile, StoreSpeed, Timing
+
+    none = Timing(seconds=0.0, low_seconds=0.0, high_seconds=0.0)
+    plan = poet.plan(str(LINEAR), ram=4000, method="paging-greedy")
+    store = StoreSpeed(where="disk", sizes_bytes=(1,), page_ins=(none,), page_outs=(none,))
+    profile = Profile(
+        machine="here", threads=1, torch="2", energy="none", repeats=1, store=store, step=none,
+        device=poet.find_device("rpi4"), ops=(none,) * len(plan.graph.ops), costs=plan.costs,
+    )  # fmt: skip
+    assert "in no time out" in profile_tables._speed_text(profile.store)
+    with pytest.raises(ValueError, match="seconds is -1"):
+        msgspec.structs.replace(none, seconds=-1.0)

@@ -53,7 +53,7 @@ def judged(graph: Graph, measured: Costs, device: Device) -> list[Judged]:
             ops=count[kind],
             seconds=real[kind],
             analytic_seconds=claimed[kind],
-            share=real[kind] / step,
+            share=real[kind] / step if step else 0.0,
         )
         for kind in count
     ]
@@ -93,7 +93,7 @@ def op_rows(profile: Profile, graph: Graph, count: int) -> list[list[str]]:
             graph.op_text(k),
             main_kind(graph, k, profile.device).removeprefix("aten."),
             f"{profile.ops[k].seconds * 1e3:.2f}",
-            f"{profile.ops[k].seconds / step:.1%}",
+            f"{profile.ops[k].seconds / step if step else 0.0:.1%}",
             f"{profile.ops[k].spread:.0%}",
             str(profile.ops[k].outliers or ""),
             f"{profile.workspaces_bytes[k]:,} B",
@@ -128,8 +128,9 @@ def _timing_text(timing: Timing) -> str:
 
 def _speed_text(store: StoreSpeed) -> str:
     size = store.sizes_bytes[-1]
-    there, back = store.page_outs[-1].seconds, store.page_ins[-1].seconds
-    small = amount_text(store.page_ins[0].seconds, "s")
-    return (
-        f"{size / there / 1e9:.2f} GB/s out, {size / back / 1e9:.2f} GB/s in, a small page {small}"
+    out, back = (
+        f"{size / each[-1].seconds / 1e9:.2f} GB/s" if each[-1].seconds else "in no time"
+        for each in (store.page_outs, store.page_ins)
     )
+    small = amount_text(store.page_ins[0].seconds, "s")
+    return f"{out} out, {back} in, a small page {small}"

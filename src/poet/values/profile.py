@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from poet.values.device import PLAIN, Costs, Device
+from poet.values.device import MAX_AMOUNT, PLAIN, Costs, Device
 from poet.values.graph import MAX_BYTES, Graph, check_range
 
 OUTLIER = 2.0
@@ -23,6 +23,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     low_seconds: float
     high_seconds: float
     outliers: int = 0
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            check_range(field, getattr(self, field), MAX_AMOUNT)
 
     @classmethod
     def of(cls, repeats: Sequence[float]) -> "Timing":

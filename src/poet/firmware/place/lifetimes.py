@@ -169,7 +169,16 @@ class _Walk:
                     f"the plan runs {self.graph.op_text(k)} as {step.variant!r}, which C code "
                     "cannot be written for"
                 )
-            seated.loops = {loop.maker: loop for loop in loops(self.graph, k)}
+            found = loops(self.graph, k)
+            run = self.plan.costs.ops[k][step.variant]
+            moved = [{i for loop in found for i in loop.streamed},
+                     {i for loop in found for i in loop.updated}]  # fmt: skip
+            if moved != [{each.tensor for each in way} for way in (run.reads, run.writes)]:
+                raise PoetError(
+                    f"the plan streams other tensors in {self.graph.op_text(k)} than this version "
+                    "of POET does: plan again"
+                )
+            seated.loops = {loop.maker: loop for loop in found}
         begin = self.tick
         ticks = max(1, len(seated.works))
         last_use = _last_uses(seated.works)
