@@ -80,7 +80,7 @@ def test_profiling_leaves_no_trace(tmp_path: Path) -> None:
     assert all(same_bits(value, made.model.state_dict()[n]) for n, value in model.items())
     for name, held in state.items():
         assert all(same_bits(value, program.state[name][kept]) for kept, value in held.items())
-    assert (program.steps_done, program.learning_rates) == (1, [0.01])
+    assert (program.steps_done, list(program.learning_rates)) == (1, [0.01])
     assert not list(tmp_path.iterdir())  # no page file stays
 
 

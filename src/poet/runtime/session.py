@@ -38,6 +38,7 @@ class Session:
         store: Store | None = None,
         example: Any = None,
         lap: Callable[[int], None] | None = None,
+        variant: int = 0,
     ) -> None:
         self.program, self.plan, self.store = program.for_plan(plan), plan, store
         self.steps = program.steps_done  # those of a torch optimizer, before this session
@@ -47,11 +48,12 @@ class Session:
         self.is_broken = False
         self.persistent = PersistentState(self.program, store)
         self._lap = lap
-        self._executors: dict[str, Executor] = {}
+        self._executors: dict[tuple[int, str], Executor] = {}
+        self._added = 0
         self._pages: dict[int, int] = {}
         self._in_parts: frozenset[int] = frozenset()
         given = program.example.rebuilt(program.example.tensors) if example is None else example
-        self.add(given, self.program, plan)
+        self.add(given, self.program, plan, variant)
 
     @property
     def buffer_bytes(self) -> int:
@@ -63,21 +65,35 @@ class Session:
         """What was moved to and from the store so far."""
         return 0 if self.store is None else self.store.read_bytes + self.store.written_bytes
 
-    def add(self, batch: Any, program: Program, plan: Plan) -> Executor:
-        """Run batches of this shape by this plan. Pages of the store are laid out anew."""
-        first_page = _PAGES * (1 + len(self._executors))
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans by which it runs."""
+        return [executor.plan for executor in self._executors.values()]
+
+    def add(self, batch: Any, program: Program, plan: Plan, variant: int = 0) -> Executor:
+        """Run batches of this shape by this plan, while the model is in the state of that number.
+
+        Pages of the store are laid out anew.
+        """
+        self._added += 1
+        first_page = _PAGES * self._added
         executor = Executor(program, plan, self.store, first_page, self._lap)
         pages, in_parts = {**self._pages, **executor.pages}, self._in_parts | executor.in_parts
         if self.store is not None and (pages, in_parts) != (self._pages, self._in_parts):
             self.store.reserve(pages, in_parts)
             self._pages, self._in_parts = pages, in_parts
-        self._executors[shape_text(batch)] = executor
+        self._executors[variant, shape_text(batch)] = executor
         return executor
 
-    def executor(self, batch: Any) -> Executor | None:
+    def executor(self, batch: Any, variant: int = 0) -> Executor | None:
         """Who runs batches of this shape; None where none was added."""
         self.check_whole()
-        return self._executors.get(shape_text(batch))
+        return self._executors.get((variant, shape_text(batch)))
+
+    def forget(self, variant: int) -> None:
+        """Let go of what ran the model in that state."""
+        for key in [key for key in self._executors if key[0] == variant]:
+            del self._executors[key]
 
     def run(self, executor: Executor, batch: Any) -> Result:
         """One step: the loss, and the gradients where no optimizer uses them up."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from poet.errors import PoetError
+from poet.tracer import operators as operators  # a graph may name those that it registers
 
 
 def kind_of(target: torch._ops.OpOverload) -> str:

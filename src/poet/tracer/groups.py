@@ -64,6 +64,24 @@ def groups_of(optimizer: Any, step: Step) -> Groups:
     return Groups(tuple(found), member)
 
 
+def options_of(optimizer: Any) -> Callable[[], Any]:
+    """How to read what a captured step has of a torch optimizer, but for its learning rates."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return lambda: None
+    apart = ("params", "lr", "initial_lr", "max_lr", "min_lr")
+
+    def options() -> Any:
+        return [
+            (
+                [(name, repr(value)) for name, value in group.items() if name not in apart],
+                [id(each) for each in group["params"]],
+            )
+            for group in optimizer.param_groups
+        ]
+
+    return options
+
+
 def _group(
     kind: str,
     group: Mapping[str, Any],

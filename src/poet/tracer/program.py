@@ -18,6 +18,7 @@ from torch import nn
 
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
+from poet.tracer.gathered import Rates, Training
 from poet.tracer.interpreter import Interpreter, Memory
 from poet.tracer.kernels import FIRST_MOMENTUM
 from poet.tracer.layout import Layout
@@ -33,17 +34,6 @@ class Result(NamedTuple):
 
     loss: torch.Tensor
     gradients: dict[str, torch.Tensor]
-
-
-class _Training:
-    """What a training gathers from step to step, shared by all programs that take its steps."""
-
-    def __init__(
-        self, learning_rates: list[float], state: dict[str, dict[str, torch.Tensor]]
-    ) -> None:
-        self.learning_rates, self.state = learning_rates, state
-        self.steps_done = 0
-        self.torch_optimizer: torch.optim.Optimizer | None = None
 
 
 class Program:
@@ -72,7 +62,8 @@ class Program:
             name: {kept: _fresh_state(kept, parameters[name]) for kept in held}
             for name, held in layout.state.items()
         }
-        self._training = _Training(list(learning_rates), state)
+        trained = {name: parameters[name] for name in (*layout.member, *layout.gradients)}
+        self._training = Training(learning_rates, state, trained)
 
     @property
     def state(self) -> dict[str, dict[str, torch.Tensor]]:
@@ -80,9 +71,9 @@ class Program:
         return self._training.state
 
     @property
-    def learning_rates(self) -> list[float]:
+    def learning_rates(self) -> Rates:
         """One a parameter group; change them between steps as you like."""
-        return self._training.learning_rates
+        return self._training.rates
 
     @property
     def steps_done(self) -> int:
@@ -104,26 +95,23 @@ class Program:
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the state a torch optimizer has gathered, and from now on its learning rates."""
-        self._training.torch_optimizer = optimizer
-        parameters, steps = self._parameters, set()
-        for name, held in self.state.items():
-            gathered = optimizer.state.get(parameters[name], {})
-            steps.add(int(gathered.get("step", 1 if gathered else 0)))
-            for kept, value in held.items():
-                if gathered.get(kept) is not None:
-                    value.copy_(gathered[kept])
-        if len(steps) > 1:
-            raise PoetError(
-                f"the optimizer has made {min(steps)} steps for some parameters and {max(steps)} "
-                "for others; POET counts steps for all together"
-            )
-        self.steps_done = max(steps, default=0)
+        self._training.follow(optimizer)
 
     def share_state(self, other: "Program") -> None:
-        """Be part of another program's training: the same model, another batch shape."""
-        self._training = other._training
+        """Be part of another program's training: the same model, for another batch shape or
+        changed."""
+        counts_steps = self.layout.step_count is not None
+        self._training = self._training.join(other._training, counts_steps)
         if not self.has_fused_updates and "fused" in self.__dict__:
             self.fused._training = other._training
+
+    @property
+    def lasting(self) -> dict[str, tuple[Any, ...]]:
+        """What the step keeps from one to the next, by name: which parameters, buffers, state."""
+        layout, tensors = self.layout, self.graph.tensors
+        named = {**layout.parameters, **layout.buffers}
+        named |= {f"{n}/{kept}": i for n, held in layout.state.items() for kept, i in held.items()}
+        return {name: (tensors[i].nbytes, tensors[i].dtype) for name, i in named.items()}
 
     @cached_property
     def fused(self) -> "Program":
@@ -205,9 +193,6 @@ class Program:
         ram |= {i: tensor.detach() for i, tensor in self.homes().items()}
         for i, content in layout.constants.items():
             ram[i] = _tensor_from(content, self.graph.tensors[i])
-        followed = self._training.torch_optimizer
-        if followed is not None:
-            self.learning_rates[:] = [group["lr"] for group in followed.param_groups]
         for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
             ram[i] = torch.tensor(rate, dtype=torch.float64)
         if layout.step_count is not None:

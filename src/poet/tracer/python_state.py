@@ -9,6 +9,7 @@ import contextlib
 import random
 import sys
 from collections.abc import Iterator
+from operator import is_
 from typing import Any
 
 import torch
@@ -34,22 +35,34 @@ def unchanged(step: nn.Module, prefix: str) -> Iterator[None]:
             f"{path}.{name}".removeprefix(f"{prefix}.")
             for path, module in modules.items()
             for name, value in vars(module).items()
-            if module is not step and _differs(before[path].get(name), value)
+            if module is not step and _differs(before[path][0].get(name), value)
         ]
         _check(changed, draws, seeds)
     finally:
         setattr(torch, "manual_seed", seed)  # noqa: B010
         torch.set_rng_state(state)
         for path, module in modules.items():
-            for name in [name for name in vars(module) if name not in before[path]]:
-                del module.__dict__[name]
-            module.__dict__.update(before[path])
+            _put_back(module, *before[path])
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """All attributes; those that hold tensors by name are copied, since they change inside."""
-    inner = ("_parameters", "_buffers")
-    return {name: dict(x) if name in inner else x for name, x in vars(module).items()}
+def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """All attributes, and what those hold that have tensors by name and change inside."""
+    inner = {name: dict(getattr(module, name)) for name in ("_parameters", "_buffers")}
+    return dict(vars(module)), inner
+
+
+def _put_back(
+    module: nn.Module, attributes: dict[str, Any], inner: dict[str, dict[str, Any]]
+) -> None:
+    """The very objects that were there: others may hold them."""
+    for name in [name for name in vars(module) if name not in attributes]:
+        del module.__dict__[name]
+    module.__dict__.update(attributes)
+    for name, held in inner.items():
+        space = module.__dict__[name]
+        if not all(map(is_, space.values(), held.values())) or len(space) != len(held):
+            space.clear()
+            space.update(held)
 
 
 def _differs(before: Any, after: Any) -> bool:

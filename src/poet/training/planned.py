@@ -2,10 +2,14 @@
 
 What `Trainer` and `wrap` share. A `StepSource` says how a batch's step is captured; `Terms` what is
 asked of its plan. The first shape decides where parameters live, and the others follow it.
+
+A captured step holds for the model as it was: each batch first asks a `Watch` whether anything has
+changed since (a mode, a rate, a layer), and where it has, the step is captured anew.
 """
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +28,8 @@ from poet.runtime.stores.base import Store
 from poet.runtime.stores.file_store import CHUNK_BYTES, FileStore
 from poet.runtime.stores.page_file import BLOCK_BYTES
 from poet.tracer.program import Program
+from poet.tracer.watch import Watch
+from poet.values.graph import alike
 from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text, parse_bytes
 from poet.values.schedule import Effort, Goal, PageIn, PageOut
@@ -34,10 +40,16 @@ _STORE_SHARE = 64
 """A store's buffers may take one part in so many of the budget: a few percent with all of them."""
 
 
+_MOST_VARIANTS = 4
+"""States of the model whose steps are kept; the one that was not used for longest goes."""
+
+
 class StepSource(Protocol):
-    """How the step of a batch is captured."""
+    """How the step of a batch is captured, and what it depends on besides the batch."""
 
     def capture(self, batch: Any) -> Program: ...
+
+    def watch(self) -> Watch: ...
 
 
 class PlannedSteps:
@@ -58,6 +70,8 @@ class PlannedSteps:
         self._source, self._minimize = source, minimize
         self._effort = Effort(time_limit_seconds=time_limit, threads=cores())
         program = source.capture(example)
+        self._watches = {0: source.watch()}
+        self._variant = 0
         terms = in_bytes(problem_of(program), terms)
         if terms.ram is None:
             terms = msgspec.structs.replace(terms, ram=machine_bytes(program))
@@ -100,16 +114,48 @@ class PlannedSteps:
         return Session(program, plan, store, example)
 
     def executor(self, batch: Any) -> Executor:
-        """Who runs batches of this shape; a new shape is captured and planned first."""
-        session = self.session
-        known = session.executor(batch)
+        """Who runs batches of this shape; a new shape, or a changed model, is captured first."""
+        self.session.check_whole()
+        self._notice_changes()
+        session, variant = self.session, self._variant
+        known = session.executor(batch, variant)
         if known is not None:
             return known
         with session.unpaged():
             program = self._source.capture(batch)
+            session.program.steps_done = session.steps
             program.share_state(session.program)
-            plan = self._planned(program, self._terms)
-            return session.add(batch, program.for_plan(plan), plan)
+            plan = _plan_of_alike(session.plans, program) or self._planned(program, self._terms)
+            program = program.for_plan(plan)
+            if program.lasting == session.program.lasting:
+                return session.add(batch, program, plan, variant)
+        self._begin_anew(batch, program, plan)
+        return self.executor(batch)
+
+    def _notice_changes(self) -> None:
+        """Follow the model to the state it is in: one that is known, or a new one."""
+        what = self._watches[self._variant].change()
+        if what is None:
+            return
+        known = [n for n, watch in self._watches.items() if watch.change() is None]
+        if known:
+            self._variant = known[0]
+        else:
+            _log.warning("capturing the step anew, because of a change: %s", what)
+            self._variant = max(self._watches) + 1
+        watch = self._watches.pop(self._variant, None) or self._source.watch()
+        while len(self._watches) >= _MOST_VARIANTS:
+            oldest = next(iter(self._watches))
+            del self._watches[oldest]
+            self.session.forget(oldest)
+        self._watches[self._variant] = watch  # last: used last
+
+    def _begin_anew(self, batch: Any, program: Program, plan: Plan) -> None:
+        """Go on with other parameters, buffers or state than before."""
+        old = self.session
+        self.session = Session(program, plan, old.store, batch, variant=self._variant)
+        self.session.steps, self.session.peak_bytes = old.steps, old.peak_bytes
+        self._watches = {self._variant: self._watches[self._variant]}
 
     def _planned(self, program: Program, terms: Terms) -> Plan:
         plan = plan_for(problem_of(program), terms, self._effort, self._minimize)
@@ -133,6 +179,16 @@ class PlannedSteps:
     def _close_store(self) -> None:
         if self._owned is not None:
             self._owned.close()
+
+
+def _plan_of_alike(plans: Iterable[Plan], program: Program) -> Plan | None:
+    """A plan in hand for the same step with other numbers, such as a dropout rate."""
+    for plan in plans:
+        for graph in (program.graph, program.fused.graph):
+            if alike(plan.graph, graph):
+                costs = msgspec.structs.replace(plan.costs, graph=graph.fingerprint)
+                return msgspec.structs.replace(plan, graph=graph, costs=costs)
+    return None
 
 
 def planned_text(plan: Plan) -> str:

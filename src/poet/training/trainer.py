@@ -30,7 +30,10 @@ from poet.runtime.step.executor import Executor
 from poet.runtime.step.machine import Machine
 from poet.runtime.stores.base import Store
 from poet.tracer.capture import capture
+from poet.tracer.gathered import Rates
+from poet.tracer.groups import options_of
 from poet.tracer.program import Program, Result
+from poet.tracer.watch import Watch
 from poet.training.planned import PlannedSteps
 from poet.values.device import Costs, Device
 from poet.values.optimizers import Optimizer
@@ -59,6 +62,10 @@ class TrainingSource(NamedTuple):
             autocast=self.autocast,
             cache=self.cache,
         )
+
+    def watch(self) -> Watch:
+        roots = {"": self.model, "loss_fn": self.loss_fn}
+        return Watch(roots, ambient=self.autocast is None, options=options_of(self.optimizer))
 
 
 class Trainer:
@@ -130,7 +137,8 @@ class Trainer:
 
     def run(self, batch: Any) -> Result:
         """The same, with the gradients where no optimizer uses them up."""
-        return self._session.run(self.executor_for(batch), batch)
+        executor = self.executor_for(batch)  # it may begin another session
+        return self._session.run(executor, batch)
 
     def executor_for(self, batch: Any) -> Executor:
         """Who runs batches of this shape; a new shape is captured and planned first."""
@@ -188,8 +196,11 @@ class Trainer:
         return self._session.last
 
     @property
-    def learning_rates(self) -> list[float]:
-        """One a parameter group; change them between steps as you like."""
+    def learning_rates(self) -> Rates:
+        """One a parameter group; change them between steps as you like.
+
+        With a torch optimizer they are its own, read from its parameter groups and set there.
+        """
         return self.program.learning_rates
 
     @property

@@ -24,6 +24,7 @@ from poet.runtime.step.executor import Pass
 from poet.runtime.stores.base import Store
 from poet.tracer.capture import capture_outputs
 from poet.tracer.program import Program
+from poet.tracer.watch import Watch
 from poet.training.planned import PlannedSteps
 from poet.values.device import Device
 from poet.values.plan import Plan
@@ -72,6 +73,9 @@ class OutputsSource(NamedTuple):
         return capture_outputs(
             self.model, example=batch, granularity=self.granularity, autocast=self.autocast
         )
+
+    def watch(self) -> Watch:
+        return Watch({"": self.model}, ambient=self.autocast is None)
 
 
 class Wrapped(nn.Module):
