@@ -23,7 +23,7 @@ from poet.planning.solve import solve
 from poet.referee.replay import check
 from poet.values.graph import Graph
 from poet.values.plan import Plan
-from poet.values.schedule import Effort
+from poet.values.schedule import Effort, not_kept
 
 _MOST = 2**32 - 1
 """The largest number that the header of a card holds."""
@@ -83,7 +83,13 @@ def _check_plan(plan: Plan) -> None:
         raise Infeasible(text, proven=plan.status == "infeasible")
     verdict = check(plan)
     if verdict.violation is not None:
-        raise PoetError(f"the plan is not valid: {verdict.violation}")
+        raise PoetError(f"the plan is not valid: {verdict.violation.message}")
+    lost = not_kept(plan.graph, plan.budget)
+    if lost is not None:
+        raise PoetError(
+            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
+            "training needs. Plan again"
+        )
     for i in inputs_of(plan.graph):
         if plan.budget.start[i] == "store":
             where = plan.graph.tensor_text(i)

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import msgspec
 import torch
 
-from poet.errors import Infeasible
+from poet.errors import Infeasible, PoetError
 from poet.planning.plan import cores, plan_for
 from poet.planning.question import MIN, Terms, problem_of
 from poet.planning.residency import in_bytes, residency_of
+from poet.referee.replay import check
 from poet.runtime.heap import keep_freed_memory
 from poet.runtime.memory_info import memory_info
 from poet.runtime.session import Session
@@ -92,7 +93,9 @@ class PlannedSteps:
         total = None if terms.ram in (None, MIN) else parse_bytes(terms.ram or 0, "RAM budget")
         if plan is None:
             plan = self._planned(program, terms)
-        elif total is not None and (plan.peak_bytes or 0) + held > total:
+        else:
+            _check_claims(plan)
+        if total is not None and (plan.peak_bytes or 0) + held > total:
             raise Infeasible(
                 f"the plan takes {plan.peak_bytes:,} bytes and the store's buffers {held:,}; there "
                 f"are {total:,}. Plan again, or give a larger ram=",
@@ -179,6 +182,15 @@ class PlannedSteps:
     def _close_store(self) -> None:
         if self._owned is not None:
             self._owned.close()
+
+
+def _check_claims(plan: Plan) -> None:
+    """Refuse a plan that says of itself what is not so; what it does, its executor checks."""
+    for wrong in check(plan).mismatches:
+        raise PoetError(
+            f"the plan claims {wrong.field} {wrong.claimed}; its replay gives {wrong.replayed}. "
+            "Plan again"
+        )
 
 
 def _plan_of_alike(plans: Iterable[Plan], program: Program) -> Plan | None:

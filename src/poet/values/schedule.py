@@ -202,3 +202,12 @@ def places(
         if tensor.role == "output":
             end.setdefault(i, "ram")
     return start, end
+
+
+def not_kept(graph: Graph | HasGraph, budget: Budget) -> int | None:
+    """The first parameter, buffer, state or output that a budget does not want at the end.
+
+    A step by such a budget is no training: what it computes is thrown away.
+    """
+    _, end = places(graph)
+    return min(end.keys() - budget.end.keys(), default=None)

@@ -19,7 +19,7 @@ from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Program, Result
 from poet.values.plan import Plan, in_turns
-from poet.values.schedule import Compute, Free, PageIn, PageOut
+from poet.values.schedule import PERSISTENT, Compute, Free, PageIn, PageOut, not_kept
 
 
 class Executor:
@@ -54,6 +54,7 @@ class Executor:
             )
         heirs = graph.heir.values()
         wanted = (*layout.outputs, *layout.gradients.values(), *heirs)
+        _check_runs(plan)
         handed_out = (*layout.outputs, *heirs) if layout.tangents else ()
         self.tape = tape_of(
             graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)), handed_out,
@@ -124,6 +125,25 @@ class Executor:
                 given[i] = given[i].clone()
         machine.start(given)
         return machine, given
+
+
+def _check_runs(plan: Plan) -> None:
+    """Refuse a plan that the referee refuses, or that throws away what a step is for."""
+    violation = check(plan).violation
+    if violation is not None:
+        raise PoetError(f"the plan is not valid: {violation.message}. Plan again")
+    lost = not_kept(plan.graph, plan.budget)
+    if lost is not None:
+        raise PoetError(
+            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
+            "training needs. Plan again"
+        )
+    lasting = {i for i in plan.graph.given if plan.graph.tensors[i].role in PERSISTENT}
+    if len({plan.budget.start[i] for i in lasting}) > 1:
+        raise PoetError(
+            "the plan starts with some parameters, buffers or state in RAM and others in the "
+            "store; a trainer keeps them in one place. Plan again"
+        )
 
 
 class Pass:
