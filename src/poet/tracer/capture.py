@@ -66,6 +66,7 @@ def capture(
         raise PoetError(f"loss_fn must be a function of (output, target): {hint}")
     step = Step(model, loss_fn, take_apart(example), _autocast(torch, autocast))
     _check_trainable(torch, step)
+    _check_wants_no_gradient(torch, example)
     groups = groups_of(optimizer, step)
     title = name or type(model).__name__
     key = key_of(step, title, groups.without_rates()) if cache else None
@@ -183,6 +184,16 @@ def _check_trainable(torch: Any, step: Any) -> None:
         raise PoetError(
             f"the model and the example are on several devices ({', '.join(sorted(devices))}); a "
             "step runs on one"
+        )
+
+
+def _check_wants_no_gradient(torch: Any, example: Any) -> None:
+    """Eager PyTorch would give an input its gradient; a training step has only parameters'."""
+    leaves = torch.utils._pytree.tree_leaves(example)
+    if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
+        raise PoetError(
+            "an input requires a gradient, and a training step gives gradients to parameters only. "
+            "Give x.detach(), or use poet.wrap, which gives inputs theirs"
         )
 
 

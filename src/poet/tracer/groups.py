@@ -43,6 +43,8 @@ def groups_of(optimizer: Any, step: Step) -> Groups:
         raise PoetError(
             f"{optimizer.__name__} is a class; give an optimizer, as in poet.SGD(lr=0.01)"
         )
+    if isinstance(optimizer, str):
+        raise PoetError(f"optimizer is {optimizer!r}; give an optimizer, as in poet.Adam(lr=0.001)")
     known = _TORCH.get(type(optimizer))
     if known is None:
         raise PoetError(

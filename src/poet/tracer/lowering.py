@@ -306,7 +306,10 @@ class _Lowering:
 
     def _changed(self, node: Node, about: Any) -> None:
         if isinstance(about, PlainAOTInput):
-            return  # the batch is the user's; what the model does to its copy of it is lost
+            raise PoetError(
+                f"the forward pass changes its input number {about.idx} in place, which a captured "
+                "step would do to a copy. Let the model change a copy of its own: x = x.clone()"
+            )
         if not isinstance(about, BufferAOTInput):
             name = self.names.owned.get(getattr(about, "target", ""), str(about))
             raise PoetError(

@@ -1,6 +1,7 @@
 """Step: model, example and loss as one module from the example's tensors to the scalar loss."""
 
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +10,10 @@ from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
 
+_PLAIN = (
+    torch.Tensor, bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype,
+    torch.device, torch.Size, torch.layout, torch.memory_format, slice,
+)  # fmt: skip
 MODEL = "model"
 """The name under which the user's module is known inside the step."""
 
@@ -48,12 +53,26 @@ def take_apart(example: Any) -> Example:
         )
     leaves, spec = pytree.tree_flatten(example)
     is_tensor = tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
+    for leaf in leaves:
+        _check_leaf(leaf)
     return Example(
         tensors=tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)),
         constants=tuple(None if here else x for here, x in zip(is_tensor, leaves, strict=True)),
         is_tensor=is_tensor,
         spec=spec,
     )
+
+
+def _check_leaf(leaf: Any) -> None:
+    """A constant becomes part of the captured step, so it must be told apart from every other."""
+    if isinstance(leaf, _PLAIN):
+        return
+    kind = type(leaf)
+    what = f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
+    hint = "Give tensors and plain values"
+    if kind.__module__ == "numpy":
+        what, hint = f"a NumPy {kind.__name__}", "Give torch.from_numpy(x), or torch.as_tensor(x)"
+    raise PoetError(f"the batch holds {what}, neither a tensor nor a plain value. {hint}")
 
 
 class Step(nn.Module):

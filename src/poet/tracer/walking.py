@@ -40,8 +40,8 @@ class Found:
 
     def __init__(self) -> None:
         self.dicts: list[dict[Any, Any]] = []
-        self.lists: list[Collection[Any]] = []
-        self.empty: list[Collection[Any]] = []
+        self.lists: list[Any] = []
+        self.empty: list[Any] = []
         self.objects: list[Any] = []
         """Things whose class might be replaced."""
         self.reads: list[tuple[str, Callable[[], Any]]] = []
@@ -53,6 +53,8 @@ class Found:
         """What people call a thing, by its id."""
         self.mentioned: frozenset[str] | None = None
         """All names in the code that was walked; None where it may read others, too."""
+        self.stored: set[str] = set()
+        """Attributes that the code puts something into."""
         self.open: set[int] = set()
         """Dicts, by id, of which only what is mentioned can be read."""
         self.held: list[Any] = []
@@ -208,6 +210,7 @@ class _Walker:
             return
         from_module, others = names_in(function.__code__)
         self._mention(from_module | others)
+        self.found.stored |= _stored_in(function.__code__)
         space = function.__globals__
         for key in from_module:
             self._read(f"{function.__module__}.{key}", functools.partial(space.get, key, _GONE))
@@ -280,6 +283,10 @@ def names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
             more, rest = names_in(inner)
             from_module, others = from_module | more, others | rest
     return from_module, others
+
+
+def _stored_in(code: types.CodeType) -> set[str]:
+    return {str(s.argval) for s in dis.get_instructions(code) if s.opname == "STORE_ATTR"}
 
 
 def _own_classes(kind: type) -> list[type]:

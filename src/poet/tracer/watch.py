@@ -46,7 +46,7 @@ class Watch:
         self._ambient, self._options_now = ambient, options
         self._found = found = walk(roots)
         self._dicts, self._lists = found.dicts, found.lists
-        self._empty = [*found.empty, *(hooks for hooks in _GLOBAL_HOOKS if not hooks)]
+        self._empty: list[Any] = [*found.empty, *(hooks for hooks in _GLOBAL_HOOKS if not hooks)]
         self._owned = [tensor for _, tensor in found.owned]
         self._take()
 
@@ -83,6 +83,23 @@ class Watch:
             and self._settings == self._settings_now()
             and self._options == self._options_now()
         )
+
+    def put_back(self) -> None:
+        """Give containers the contents that they had."""
+        at = 0
+        for each, count in zip(self._dicts, self._lengths, strict=False):
+            keys, values = self._keys[at : at + count], self._values[at : at + count]
+            if len(each) != count or not all(map(is_, each.values(), values)):
+                each.clear()
+                each.update(zip(keys, values, strict=True))
+            at += count
+        at = 0
+        for items, count in zip(self._lists, self._lengths[len(self._dicts) :], strict=True):
+            _refill(items, self._items[at : at + count])
+            at += count
+        for items in self._empty:
+            if items:
+                items.clear()
 
     # What there is now
 
@@ -145,7 +162,7 @@ class Watch:
             )
             at += count
             readable = found.mentioned if id(each) in found.open else None
-            text = _entry_text(found.names[id(each)], before, each, readable)
+            text = _entry_text(found, found.names[id(each)], before, each, readable)
             if text:
                 return text
         at = 0
@@ -181,7 +198,11 @@ def _tensor_text(
 
 
 def _entry_text(
-    name: str, before: dict[Any, Any], now: dict[Any, Any], readable: frozenset[str] | None
+    found: Found,
+    name: str,
+    before: dict[Any, Any],
+    now: dict[Any, Any],
+    readable: frozenset[str] | None,
 ) -> str | None:
     """The first readable entry of a dict that was added, taken away or changed."""
     for key in chain(before, (key for key in now if key not in before)):
@@ -191,19 +212,30 @@ def _entry_text(
         if key not in now:
             return f"{path}, which is gone"
         if key not in before:
+            if key in found.stored and isinstance(now[key], torch.Tensor):
+                continue
             return f"{path}, which is new"
         was, here = before[key], now[key]
         if not _same(was, here):
+            if key in found.stored and isinstance(here, torch.Tensor):
+                continue  # left behind by a forward pass, which does not read it
             if isinstance(was, _PLAIN) and isinstance(here, _PLAIN):
                 return f"{path}, from {was!r} to {here!r}"
             return path
     return None
 
 
+def _refill(items: Any, before: list[Any]) -> None:
+    if len(items) != len(before) or not all(map(is_, items, before)):
+        items.clear()
+        (items.update if isinstance(items, set) else items.extend)(before)
+
+
 def _new_text(found: Found, container: Collection[Any]) -> str:
     name = found.names.get(id(container), "hooks of all modules")
-    key = next(iter(container))
-    return name if "hooks" in name else f"{_path(name, key)}, which is new"
+    if "hooks" in name or not isinstance(container, dict):
+        return name
+    return f"{_path(name, next(iter(container)))}, which is new"
 
 
 def _path(name: str, key: Any) -> str:

@@ -7,9 +7,11 @@ A captured step holds for the model as it was: each batch first asks a `Watch` w
 changed since (a mode, a rate, a layer), and where it has, the step is captured anew.
 """
 
+import contextlib
 import logging
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,6 +75,8 @@ class PlannedSteps:
         program = source.capture(example)
         self._watches = {0: source.watch()}
         self._variant = 0
+        self._turn = threading.RLock()
+        self._is_closed = False
         terms = in_bytes(problem_of(program), terms)
         if terms.ram is None:
             terms = msgspec.structs.replace(terms, ram=machine_bytes(program))
@@ -115,6 +119,21 @@ class PlannedSteps:
             params=residency_of(plan),
         )
         return Session(program, plan, store, example)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Session]:
+        """The session, for one thread at a time: a step changes the model that others would see."""
+        if not self._turn.acquire(blocking=False):
+            raise PoetError(
+                "another thread is in a step of this model, or saves or loads it: one at a time. "
+                "Give each thread a model of its own, or take turns with a lock"
+            )
+        try:
+            if self._is_closed:
+                raise PoetError("this trainer is closed: make a new one to go on")
+            yield self.session
+        finally:
+            self._turn.release()
 
     def executor(self, batch: Any) -> Executor:
         """Who runs batches of this shape; a new shape, or a changed model, is captured first."""
@@ -174,10 +193,14 @@ class PlannedSteps:
 
     def close(self, bring_back: bool = True) -> None:
         """Bring parameters back into RAM, unless a step failed, and remove the page file."""
-        try:
-            self.session.close(bring_back)
-        finally:
-            self._close_store()
+        if self._is_closed:
+            return
+        with self.alone() as session:
+            self._is_closed = True
+            try:
+                session.close(bring_back)
+            finally:
+                self._close_store()
 
     def _close_store(self) -> None:
         if self._owned is not None:

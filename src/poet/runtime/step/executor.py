@@ -105,11 +105,14 @@ class Executor:
             for pair in op.in_place
             if pair.input in homes
         }
+        storages = {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()}
+        given = program.given(batch)
+        self._check_apart(given, storages)
         machine = Machine(
             graph,
             self.store,
             budget.ram_bytes,
-            {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()},
+            storages,
             self.slots,
             wait=budget.transfers != "overlap",
             early=self._early,
@@ -117,14 +120,27 @@ class Executor:
         )
         if self._lap is not None:
             machine.lap = self._lap
-        given = {
-            i: tensor for i, tensor in program.given(batch).items() if budget.start[i] != "store"
-        }
+        given = {i: tensor for i, tensor in given.items() if budget.start[i] != "store"}
         if self._frees_inputs:  # the batch is the caller's: what the step frees must be its own
             for i in program.layout.inputs.values():
                 given[i] = given[i].clone()
         machine.start(given)
         return machine, given
+
+    def _check_apart(
+        self, given: dict[int, torch.Tensor], storages: dict[int, torch.UntypedStorage]
+    ) -> None:
+        """Refuse a batch in the memory of parameters, which the step changes while it reads it."""
+        theirs = {
+            given[i].untyped_storage().data_ptr() for i in self.program.layout.inputs.values()
+        }
+        theirs.discard(0)
+        for i, storage in storages.items():
+            if storage.data_ptr() in theirs:
+                raise PoetError(
+                    f"the batch shares memory with {self.plan.graph.tensor_text(i)}, which the step "
+                    "changes while it still reads the batch. Give a copy: x.clone()"
+                )
 
 
 def _check_runs(plan: Plan) -> None:
