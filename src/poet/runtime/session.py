@@ -83,7 +83,13 @@ class Session:
             self.store.reserve(pages, in_parts)
             self._pages, self._in_parts = pages, in_parts
         self._executors[variant, shape_text(batch)] = executor
+        self._store_constants()
         return executor
+
+    def _store_constants(self) -> None:
+        """After pages were laid out anew."""
+        for executor in self._executors.values():
+            executor.store_constants()
 
     def executor(self, batch: Any, variant: int = 0) -> Executor | None:
         """Who runs batches of this shape; None where none was added."""
@@ -133,6 +139,7 @@ class Session:
         """While all that lasts is written anew: unless all of it is, the session is broken."""
         self.is_broken = True
         self.persistent.begin_filling(self._pages, self._in_parts)
+        self._store_constants()
         yield
         self.persistent.end_filling()
         self._lend()

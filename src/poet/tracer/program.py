@@ -191,13 +191,19 @@ class Program:
             for place, i in layout.inputs.items()
         }
         ram |= {i: tensor.detach() for i, tensor in self.homes().items()}
-        for i, content in layout.constants.items():
-            ram[i] = _tensor_from(content, self.graph.tensors[i])
+        ram |= self.constants()
         for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
             ram[i] = torch.tensor(rate, dtype=torch.float64)
         if layout.step_count is not None:
             ram[layout.step_count] = torch.tensor(self.steps_done + 1)
         return ram
+
+    def constants(self) -> dict[int, torch.Tensor]:
+        """Tensors that the step reads though no module owns them, by id."""
+        return {
+            i: _tensor_from(content, self.graph.tensors[i])
+            for i, content in self.layout.constants.items()
+        }
 
     def _batch(self, batch: Any) -> tuple[torch.Tensor, ...]:
         given = self.example if batch is None else take_apart(batch)

@@ -6,7 +6,7 @@ filled again by a page-in, so that no other copy exists.
 """
 
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -79,6 +79,13 @@ class Executor:
         """Those pages that move in parts, because an op streams them."""
         return frozenset(self.slots[i] for i in self._streamed)
 
+    def store_constants(self) -> None:
+        """Write the pages of constants that the plan finds in the store: no step changes them."""
+        for i, tensor in self.program.constants().items():
+            if self.plan.budget.start[i] != "ram":
+                assert self.store is not None
+                self.store.write(self.slots[i], tensor.untyped_storage(), now=True).wait()
+
     def run(self, batch: Any) -> tuple[Result, Machine]:
         """One step. The machine tells what it took."""
         machine, given = self._prepared(batch)
@@ -99,20 +106,15 @@ class Executor:
     def _prepared(self, batch: Any) -> tuple[Machine, dict[int, torch.Tensor]]:
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
-        seats = {
-            pair.output: homes[pair.input]
-            for op in graph.ops
-            for pair in op.in_place
-            if pair.input in homes
-        }
-        storages = {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()}
+        pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]
+        seats = {pair.output: homes[pair.input] for pair in pairs}
         given = program.given(batch)
-        self._check_apart(given, storages)
+        self._check_apart(given, (pair.input for pair in pairs))
         machine = Machine(
             graph,
             self.store,
             budget.ram_bytes,
-            storages,
+            {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()},
             self.slots,
             wait=budget.transfers != "overlap",
             early=self._early,
@@ -127,19 +129,16 @@ class Executor:
         machine.start(given)
         return machine, given
 
-    def _check_apart(
-        self, given: dict[int, torch.Tensor], storages: dict[int, torch.UntypedStorage]
-    ) -> None:
-        """Refuse a batch in the memory of parameters, which the step changes while it reads it."""
-        theirs = {
-            given[i].untyped_storage().data_ptr() for i in self.program.layout.inputs.values()
-        }
-        theirs.discard(0)
-        for i, storage in storages.items():
-            if storage.data_ptr() in theirs:
+    def _check_apart(self, given: dict[int, torch.Tensor], seats: Iterable[int]) -> None:
+        """Refuse a batch in the memory of parameters that the step changes while it reads it."""
+        inputs = self.program.layout.inputs.values()
+        theirs = {given[i].untyped_storage().data_ptr() for i in inputs} - {0}
+        for i in seats:
+            if given[i].untyped_storage().data_ptr() in theirs:
+                name = self.plan.graph.tensor_text(i)
                 raise PoetError(
-                    f"the batch shares memory with {self.plan.graph.tensor_text(i)}, which the step "
-                    "changes while it still reads the batch. Give a copy: x.clone()"
+                    f"the batch shares memory with {name}, which the step changes while it still "
+                    "reads the batch. Give a copy: x.clone()"
                 )
 
 

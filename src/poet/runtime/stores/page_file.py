@@ -53,7 +53,7 @@ class PageFile:
         return BLOCK_BYTES if self.direct else 1
 
     def reserve(self, nbytes: int) -> None:
-        """Have exactly so many bytes on the disk, or raise. A file that was removed is made anew."""
+        """Have exactly so many bytes on the disk, in a new file if this was removed, or raise."""
         if os.fstat(self._handle).st_nlink == 0:
             removed = self._handle
             self._create()
