@@ -214,6 +214,10 @@ def test_autocast_around_a_step_is_followed() -> None:
     assert all(map(same_bits, eager.parameters(), model.parameters()))
 
 
+def doubled(_: nn.Module, found: Any, __: Any) -> Any:
+    return (found[0] * 2,)
+
+
 def test_hooks_that_are_added_are_part_of_the_step() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
@@ -223,7 +227,7 @@ def test_hooks_that_are_added_are_part_of_the_step() -> None:
     for hooked in (False, True):
         for each in (model, eager) if hooked else ():
             each[0].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-            each[2].register_full_backward_hook(lambda module, found, _: (found[0] * 2,))
+            each[2].register_full_backward_hook(doubled)
         given.zero_grad()
         loss = F.mse_loss(eager(X), Y)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -203,17 +203,28 @@ def test_no_plan_and_no_store_are_said() -> None:
 
 def test_a_step_beyond_the_budget_raises_before_it_takes_the_bytes() -> None:
     made: Any = build("lenet")
-    program = poet.capture(made.model, made.loss, poet.SGD(), example=made.example)
-    plan = poet.plan(program, "laptop", time_limit=1)
-    assert plan.peak_bytes is not None
-    lying = msgspec.structs.replace(
-        plan, budget=msgspec.structs.replace(plan.budget, ram_bytes=plan.peak_bytes - 4)
+    trainer = poet.Trainer(
+        made.model, made.loss, poet.SGD(), example=made.example, ram="100%", time_limit=1
     )
-    trainer = poet.Trainer(made.model, made.loss, poet.SGD(), example=made.example, plan=lying)
-    with pytest.raises(OutOfBudget, match=f"{plan.peak_bytes:,} bytes; the budget is"):
+    weight = next(iter(made.model.parameters()))
+    larger = torch.empty(weight.numel() + 1)  # a parameter that takes more than it did
+    weight.data = larger[:-1].view(weight.shape).copy_(weight)
+    with pytest.raises(OutOfBudget, match=r"would bring RAM to .* bytes; the budget is"):
         train(trainer, made.example)
     with pytest.raises(poet.PoetError, match="failed halfway"):
         train(trainer, made.example)
+
+
+def test_of_a_batch_out_of_larger_data_the_batch_alone_counts() -> None:
+    made: Any = build("lenet?batch=2")
+    x, y = made.example
+    many = x.repeat(50, 1, 1, 1), y.repeat(50)
+    trainer = poet.Trainer(
+        made.model, made.loss, poet.SGD(), example=made.example, ram="100%", time_limit=1
+    )
+    expected = copy.deepcopy(made.model)
+    assert same_bits(trainer.step(many[0][:2], many[1][:2]), made.loss(expected(x), y).detach())
+    assert trainer.peak_bytes <= (trainer.budget_bytes or 0)
 
 
 def test_a_corrupted_page_stops_the_step(tmp_path: Path) -> None:

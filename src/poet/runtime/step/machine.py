@@ -55,8 +55,14 @@ class Machine:
         self._now: torch.Tensor | None = None
 
     def start(self, given: Mapping[int, torch.Tensor]) -> None:
-        """A new step begins with these tensors in RAM."""
+        """A new step begins with these tensors in RAM.
+
+        A batch may be a view of all the caller's data: of that, the step holds the batch alone.
+        """
         self._bytes = {i: tensor.untyped_storage().nbytes() for i, tensor in given.items()}
+        for i in self._bytes:
+            if self.graph.tensors[i].role == "input":
+                self._bytes[i] = min(self._bytes[i], self.graph.tensors[i].nbytes)
         self.live_bytes = self.peak_bytes = sum(self._bytes.values())
         self._coming.clear()
         self._going.clear()
