@@ -11,7 +11,7 @@ import torch
 import poet
 from poet.calls.workspace import workspace_bytes
 from poet.costs.classes import CLASSES
-from poet.profiling.scratch import allocator_peak
+from poet.profiling.scratch import step_peak_bytes
 from poet.values.device import PLAIN
 from poet.zoo import build
 from tests.conftest import Poet
@@ -141,7 +141,7 @@ def test_the_predicted_peak_is_the_allocators(tmp_path: Path) -> None:
         plan = trainer.plan
         return lambda: trainer.run(mine.example)
 
-    seen = allocator_peak(watched)
+    seen = step_peak_bytes(watched)
     assert plan.peak_bytes <= 0.6 * whole
     assert plan.peak_bytes == pytest.approx(seen, rel=0.01)
     without = msgspec.structs.replace(

@@ -6,6 +6,7 @@ asked of its plan. The first shape decides where parameters live, and the others
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,8 +15,9 @@ import torch
 
 from poet.errors import Infeasible
 from poet.planning.plan import cores, plan_for
-from poet.planning.question import MIN, Terms, problem_of
+from poet.planning.question import MIN, Problem, Terms
 from poet.planning.residency import in_bytes, residency_of
+from poet.profiling.scratch import workspaces_here
 from poet.runtime.heap import keep_freed_memory
 from poet.runtime.memory_info import memory_info
 from poet.runtime.session import Session
@@ -58,26 +60,33 @@ class PlannedSteps:
         self._source, self._minimize = source, minimize
         self._effort = Effort(time_limit_seconds=time_limit, threads=cores())
         program = source.capture(example)
-        terms = in_bytes(problem_of(program), terms)
+        problem = problem_here(program)
+        terms = in_bytes(problem, terms)
         if terms.ram is None:
             terms = msgspec.structs.replace(terms, ram=machine_bytes(program))
         self._owned: FileStore | None = None
         if isinstance(store, str | Path):
             store = self._owned = _opened(store, terms.ram)
         try:
-            self.session = self._begun(program, terms, example, store, plan)
+            self.session = self._begun(program, problem, terms, example, store, plan)
         except BaseException:  # nobody else can close it
             self._close_store()
             raise
 
     def _begun(
-        self, program: Program, terms: Terms, example: Any, store: Store | None, plan: Plan | None
+        self,
+        program: Program,
+        problem: Problem,
+        terms: Terms,
+        example: Any,
+        store: Store | None,
+        plan: Plan | None,
     ) -> Session:
         held = 0 if store is None else store.buffer_bytes
         terms = msgspec.structs.replace(terms, reserved_bytes=held)
         total = None if terms.ram in (None, MIN) else parse_bytes(terms.ram or 0, "RAM budget")
         if plan is None:
-            plan = self._planned(program, terms)
+            plan = self._planned(problem, terms)
         elif total is not None and (plan.peak_bytes or 0) + held > total:
             raise Infeasible(
                 f"the plan takes {plan.peak_bytes:,} bytes and the store's buffers {held:,}; there "
@@ -108,11 +117,11 @@ class PlannedSteps:
         with session.unpaged():
             program = self._source.capture(batch)
             program.share_state(session.program)
-            plan = self._planned(program, self._terms)
+            plan = self._planned(problem_here(program), self._terms)
             return session.add(batch, program.for_plan(plan), plan)
 
-    def _planned(self, program: Program, terms: Terms) -> Plan:
-        plan = plan_for(problem_of(program), terms, self._effort, self._minimize)
+    def _planned(self, problem: Problem, terms: Terms) -> Plan:
+        plan = plan_for(problem, terms, self._effort, self._minimize)
         if not plan.schedule:
             text = f"no plan within the budget: {plan.status}. {plan.reason}"
             if terms.reserved_bytes:
@@ -133,6 +142,16 @@ class PlannedSteps:
     def _close_store(self) -> None:
         if self._owned is not None:
             self._owned.close()
+
+
+def problem_here(program: Program) -> Problem:
+    """A step to be planned for this machine, with what its kernels take here."""
+    return Problem(
+        program.graph,
+        traced=program.traced,
+        granularity=program.granularity,
+        workspaces=partial(workspaces_here, device=program.model_device),
+    )
 
 
 def planned_text(plan: Plan) -> str:
