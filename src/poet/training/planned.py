@@ -129,7 +129,7 @@ class PlannedSteps:
             if not terms.paging:
                 text += ' Nothing is paged without a store: give a folder, store="pages/".'
             raise Infeasible(text, proven=plan.status == "infeasible")
-        _log.info("%s", planned_text(plan))
+        _log.info("%s", planned_text(plan, is_measured=terms.costs is not None))
         return plan
 
     def close(self, bring_back: bool = True) -> None:
@@ -154,18 +154,18 @@ def problem_here(program: Program) -> Problem:
     )
 
 
-def planned_text(plan: Plan) -> str:
-    """A plan in one line."""
+def planned_text(plan: Plan, is_measured: bool) -> str:
+    """A plan in one line, with its time where that was measured: else it is not this machine's."""
     outs, ins = (sum(isinstance(s, kind) for s in plan.schedule) for kind in (PageOut, PageIn))
     limit = plan.budget.ram_bytes
     of = ", no limit" if limit is None else f" of {bytes_text(limit)}"
     streamed = len(plan.streamed_runs)
     streams = f", {streamed} ops streamed" if streamed else ""
-    gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
+    time = f"; {amount_text(plan.seconds or 0.0, 's')} predicted" if is_measured else ""
+    gap = "" if plan.gap is None else f"; within {plan.gap:.1%} of the best possible"
     return (
         f"{plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)}{of}; "
-        f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}; "
-        f"{amount_text(plan.seconds or 0.0, 's')} predicted{gap}"
+        f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}{time}{gap}"
     )
 
 
