@@ -41,6 +41,7 @@ from poet.tracer.nodes import (
     storage_of,
     strides_of,
 )
+from poet.tracer.true_results import exactly, true_results
 from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor, Value
 
 _FIRST = "the gradient of the loss"
@@ -121,8 +122,8 @@ class _Lowering:
     def tensor_of(self, node: Node) -> int:
         return self._of_storage[storage_of(node.meta["val"])]
 
-    def _tensor(self, node: Node, name: str, role: Role) -> int:
-        made: torch.Tensor = node.meta["val"]
+    def _tensor(self, node: Node, name: str, role: Role, made: torch.Tensor | None = None) -> int:
+        made = node.meta["val"] if made is None else made
         i = len(self.tensors)
         self.tensors.append(
             Tensor(
@@ -135,7 +136,7 @@ class _Lowering:
             )
         )
         self.base.append(node)
-        self._of_storage[storage_of(made)] = i
+        self._of_storage[storage_of(node.meta["val"])] = i
         return i
 
     def _given(self, node: Node) -> None:
@@ -253,18 +254,17 @@ class _Lowering:
         name = op_name(node)
         outputs: list[int] = []
         references: list[JsonReference | None] = []
-        for place, item in enumerate(results):
+        for place, (item, real) in enumerate(zip(results, true_results(node), strict=True)):
             if not isinstance(item, torch.Tensor):
                 references.append(None)
             elif place in readers and (readers[place] in self._used):
                 label = name if len(results) == 1 else f"{name}.{place}"
-                outputs.append(self._tensor(readers[place], label, role))
-                references.append({"tensor": outputs[-1]})
+                outputs.append(self._tensor(readers[place], label, role, exactly(real)))
+                references.append(builder.result(outputs[-1], real))
             else:
-                references.append(builder.value(item))
+                references.append(builder.value(real))
         if not outputs:
             return
-        tensors = [item for item in results if isinstance(item, torch.Tensor)]
         builder.add(node, arguments, tuple(references))
         if phase == "backward":
             self.ops += self._starts()
@@ -274,7 +274,7 @@ class _Lowering:
                 phase=phase,
                 inputs=tuple(i for i in builder.inputs if i not in outputs),
                 outputs=tuple(outputs),
-                random_state_bytes=state_bytes(tensors[0].device) if is_random(node) else 0,
+                random_state_bytes=state_bytes(self.base[outputs[0]]) if is_random(node) else 0,
                 values=tuple(builder.values),
                 calls=tuple(builder.calls),
             )

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +21,9 @@ import torch
 
 from poet.errors import Infeasible, PoetError
 from poet.planning.plan import cores, plan_for
-from poet.planning.question import MIN, Terms, problem_of
+from poet.planning.question import MIN, Problem, Terms
 from poet.planning.residency import in_bytes, residency_of
+from poet.profiling.scratch import workspaces_here
 from poet.referee.replay import check
 from poet.runtime.heap import keep_freed_memory
 from poet.runtime.memory_info import memory_info
@@ -77,26 +79,33 @@ class PlannedSteps:
         self._variant = 0
         self._turn = threading.RLock()
         self._is_closed = False
-        terms = in_bytes(problem_of(program), terms)
+        problem = problem_here(program)
+        terms = in_bytes(problem, terms)
         if terms.ram is None:
             terms = msgspec.structs.replace(terms, ram=machine_bytes(program))
         self._owned: FileStore | None = None
         if isinstance(store, str | Path):
             store = self._owned = _opened(store, terms.ram)
         try:
-            self.session = self._begun(program, terms, example, store, plan)
+            self.session = self._begun(program, problem, terms, example, store, plan)
         except BaseException:  # nobody else can close it
             self._close_store()
             raise
 
     def _begun(
-        self, program: Program, terms: Terms, example: Any, store: Store | None, plan: Plan | None
+        self,
+        program: Program,
+        problem: Problem,
+        terms: Terms,
+        example: Any,
+        store: Store | None,
+        plan: Plan | None,
     ) -> Session:
         held = 0 if store is None else store.buffer_bytes
         terms = msgspec.structs.replace(terms, reserved_bytes=held)
         total = None if terms.ram in (None, MIN) else parse_bytes(terms.ram or 0, "RAM budget")
         if plan is None:
-            plan = self._planned(program, terms)
+            plan = self._planned(problem, terms)
         else:
             _check_claims(plan)
         if total is not None and (plan.peak_bytes or 0) + held > total:
@@ -147,7 +156,8 @@ class PlannedSteps:
             program = self._source.capture(batch)
             session.program.steps_done = session.steps
             program.share_state(session.program)
-            plan = _plan_of_alike(session.plans, program) or self._planned(program, self._terms)
+            plan = _plan_of_alike(session.plans, program)
+            plan = plan or self._planned(problem_here(program), self._terms)
             program = program.for_plan(plan)
             if program.lasting == session.program.lasting:
                 return session.add(batch, program, plan, variant)
@@ -179,8 +189,8 @@ class PlannedSteps:
         self.session.steps, self.session.peak_bytes = old.steps, old.peak_bytes
         self._watches = {self._variant: self._watches[self._variant]}
 
-    def _planned(self, program: Program, terms: Terms) -> Plan:
-        plan = plan_for(problem_of(program), terms, self._effort, self._minimize)
+    def _planned(self, problem: Problem, terms: Terms) -> Plan:
+        plan = plan_for(problem, terms, self._effort, self._minimize)
         if not plan.schedule:
             text = f"no plan within the budget: {plan.status}. {plan.reason}"
             if terms.reserved_bytes:
@@ -188,7 +198,7 @@ class PlannedSteps:
             if not terms.paging:
                 text += ' Nothing is paged without a store: give a folder, store="pages/".'
             raise Infeasible(text, proven=plan.status == "infeasible")
-        _log.info("%s", planned_text(plan))
+        _log.info("%s", planned_text(plan, is_measured=terms.costs is not None))
         return plan
 
     def close(self, bring_back: bool = True) -> None:
@@ -226,18 +236,28 @@ def _plan_of_alike(plans: Iterable[Plan], program: Program) -> Plan | None:
     return None
 
 
-def planned_text(plan: Plan) -> str:
-    """A plan in one line."""
+def problem_here(program: Program) -> Problem:
+    """A step to be planned for this machine, with what its kernels take here."""
+    return Problem(
+        program.graph,
+        traced=program.traced,
+        granularity=program.granularity,
+        workspaces=partial(workspaces_here, device=program.model_device),
+    )
+
+
+def planned_text(plan: Plan, is_measured: bool) -> str:
+    """A plan in one line, with its time where that was measured: else it is not this machine's."""
     outs, ins = (sum(isinstance(s, kind) for s in plan.schedule) for kind in (PageOut, PageIn))
     limit = plan.budget.ram_bytes
     of = ", no limit" if limit is None else f" of {bytes_text(limit)}"
     streamed = len(plan.streamed_runs)
     streams = f", {streamed} ops streamed" if streamed else ""
-    gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
+    time = f"; {amount_text(plan.seconds or 0.0, 's')} predicted" if is_measured else ""
+    gap = "" if plan.gap is None else f"; within {plan.gap:.1%} of the best possible"
     return (
         f"{plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)}{of}; "
-        f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}; "
-        f"{amount_text(plan.seconds or 0.0, 's')} predicted{gap}"
+        f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}{time}{gap}"
     )
 
 

@@ -134,6 +134,8 @@ class Trainer:
         is_given = asked.costs is not None and asked.costs.graph == self.plan.graph.fingerprint
         where = (asked.machine or asked.board).title
         self.costs_text = f"costs measured on {where}" if is_given else f"the rates of {where}"
+        self.is_measured = asked.costs is not None
+        """Whether the plan's seconds and joules were measured: else they are not this machine's."""
         self._folders: set[Path] = set()
         """Where this training keeps checkpoints, or had them from."""
 

@@ -91,9 +91,19 @@ class Machine:
         return self.live_bytes + nbytes
 
     def made(self, i: int, tensor: torch.Tensor) -> None:
-        """A tensor was made: count the bytes it really has."""
+        """A tensor was made: count the bytes it really has, be they more than planned."""
         self._bytes[i] = nbytes = tensor.untyped_storage().nbytes()
         self.live_bytes += nbytes
+        planned = self.graph.tensors[i].nbytes
+        if nbytes > planned and self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
+            if self.budget_bytes is not None and self.live_bytes > self.budget_bytes:
+                raise OutOfBudget(
+                    f"{self.graph.tensor_text(i)} has {nbytes:,} bytes, where the plan has "
+                    f"{planned:,}, and brings RAM to {self.live_bytes:,}; the budget is "
+                    f"{self.budget_bytes:,}. This torch, or this processor, is not the one that "
+                    "the step was captured with: capture and plan it here"
+                )
 
     def seat(self, new: int, old: int) -> None:
         """A tensor took over the bytes of another."""
