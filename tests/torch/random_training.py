@@ -66,7 +66,7 @@ def layer(rng: Random) -> nn.Module:
         lambda: nn.Linear(WIDTH, WIDTH, bias=rng.random() < 0.8),
         lambda: nn.Linear(WIDTH, WIDTH),
         lambda: nn.LayerNorm(WIDTH),
-        lambda: nn.BatchNorm1d(WIDTH, momentum=rng.choice((0.1, None))),
+        lambda: nn.BatchNorm1d(WIDTH, momentum=rng.choice((0.1, 0.2, 0.3, None))),
         lambda: nn.Dropout(rng.choice((0.1, 0.3, 0.5))),
         lambda: rng.choice((nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU))(),
         lambda: nn.ReLU(inplace=True),
@@ -122,7 +122,7 @@ def program(seed: int) -> Program:
         first.requires_grad_(False)
         body.append(nn.Linear(WIDTH, WIDTH))
     size = rng.randint(3, 6)
-    sizes = [size if rng.random() < 0.8 else rng.randint(3, 6) for _ in range(5)]
+    sizes = [size if n == 0 or rng.random() < 0.8 else rng.randint(3, size) for n in range(5)]
     batches = [
         (torch.randn(n, WIDTH), torch.randint(0, 3, (n,)) if classes else torch.randn(n, WIDTH))
         for n in sizes
@@ -134,7 +134,7 @@ def program(seed: int) -> Program:
         optimizer(rng),
         batches,
         changes,
-        rng.choice((None, "100%", "80%")),
+        rng.choice((None, None, "100%", "90%")),
         rng.random() < 0.3,
     )
 
