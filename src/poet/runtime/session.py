@@ -1,4 +1,4 @@
-"""Session: steps of one model under plans, one plan for each batch shape.
+"""Session: steps of one model under plans, one plan for each batch shape, or other key.
 
 It runs what it is given: programs with their plans, and a store for their pages. Where parameters,
 buffers and optimizer state live in the store between steps, the model shows NaN; `unpaged` brings
@@ -10,7 +10,7 @@ away until a checkpoint or a state dict has been loaded, which undoes the step.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ class Session:
         program: Program,
         plan: Plan,
         store: Store | None = None,
-        example: Any = None,
+        key: Hashable | None = None,
         lap: Callable[[int], None] | None = None,
     ) -> None:
         self.program, self.plan, self.store = program.for_plan(plan), plan, store
@@ -47,11 +47,10 @@ class Session:
         self.is_broken = False
         self.persistent = PersistentState(self.program, store)
         self._lap = lap
-        self._executors: dict[str, Executor] = {}
+        self._executors: dict[Hashable, Executor] = {}
         self._pages: dict[int, int] = {}
         self._in_parts: frozenset[int] = frozenset()
-        given = program.example.rebuilt(program.example.tensors) if example is None else example
-        self.add(given, self.program, plan)
+        self.add(key, self.program, plan)
 
     @property
     def buffer_bytes(self) -> int:
@@ -63,21 +62,21 @@ class Session:
         """What was moved to and from the store so far."""
         return 0 if self.store is None else self.store.read_bytes + self.store.written_bytes
 
-    def add(self, batch: Any, program: Program, plan: Plan) -> Executor:
-        """Run batches of this shape by this plan. Pages of the store are laid out anew."""
+    def add(self, key: Hashable, program: Program, plan: Plan) -> Executor:
+        """Run batches of this key by this plan. Pages of the store are laid out anew."""
         first_page = _PAGES * (1 + len(self._executors))
         executor = Executor(program, plan, self.store, first_page, self._lap)
         pages, in_parts = {**self._pages, **executor.pages}, self._in_parts | executor.in_parts
         if self.store is not None and (pages, in_parts) != (self._pages, self._in_parts):
             self.store.reserve(pages, in_parts)
             self._pages, self._in_parts = pages, in_parts
-        self._executors[shape_text(batch)] = executor
+        self._executors[key] = executor
         return executor
 
-    def executor(self, batch: Any) -> Executor | None:
-        """Who runs batches of this shape; None where none was added."""
+    def executor(self, key: Hashable = None) -> Executor | None:
+        """Who runs batches of this key; None where none was added."""
         self.check_whole()
-        return self._executors.get(shape_text(batch))
+        return self._executors.get(key)
 
     def run(self, executor: Executor, batch: Any) -> Result:
         """One step: the loss, and the gradients where no optimizer uses them up."""

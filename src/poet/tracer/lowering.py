@@ -11,6 +11,7 @@ at the next step: the op that does so reads the old value and leaves it alone, s
 and gives the same bits. The gradient of the loss, 1, is an op of its own.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ from torch._functorch._aot_autograd.descriptors import (
 from poet.errors import PoetError
 from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
+from poet.tracer.layout import Piece
 from poet.tracer.nodes import (
     GETITEM,
     Node,
@@ -44,6 +46,8 @@ from poet.tracer.nodes import (
 from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor, Value
 
 _FIRST = "the gradient of the loss"
+TANGENT = "poet.tangent"
+"""A call that takes a gradient from the caller."""
 
 
 class Lowered(NamedTuple):
@@ -61,9 +65,13 @@ class Lowered(NamedTuple):
     inputs: dict[int, int]
     outputs: tuple[int, ...]
     """What the step gives: the loss, or the model's own outputs."""
+    pieces: tuple[Piece, ...]
+    """The model's own outputs as it returns them."""
     tangents: dict[int, int]
     """For each of them that has one, the gradient that the caller hands in."""
     gradients: dict[str, "View"]
+    input_gradients: dict[int, Piece]
+    """The gradients of inputs, by position, that the step gives out."""
 
 
 class View(NamedTuple):
@@ -81,7 +89,21 @@ def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = Tru
     Its backward pass starts from 1, the gradient of the loss, or, where the step ends in the
     model's outputs, from gradients that the caller hands in.
     """
+    if not ends_in_loss:
+        _leave_out_copies(module.graph)
     return _Lowering(module, names, ends_in_loss).run()
+
+
+def _leave_out_copies(graph: torch.fx.Graph) -> None:
+    """The model's outputs are traced as copies of what it returns (`outputs`): take that."""
+    output = graph.output_node()
+    made: Any = output.args[0]
+    output.args = (
+        [
+            node.args[0] if isinstance(about, PlainAOTOutput) else node
+            for node, about in zip(made, output.meta["desc"], strict=True)
+        ],
+    )
 
 
 class Names(NamedTuple):
@@ -102,7 +124,7 @@ class _Lowering:
         self.tensors: list[Tensor] = []
         self.ops: list[Op] = []
         self.base: list[Node] = []
-        self.step = Lowered(self.tensors, self.ops, {}, {}, {}, {}, (), {}, {})
+        self.step = Lowered(self.tensors, self.ops, {}, {}, {}, {}, (), (), {}, {}, {})
         self._of_storage: dict[int, int] = {}
         self._backward = backward_nodes(self.nodes)
         self._used = needed(self.nodes)
@@ -192,7 +214,7 @@ class _Lowering:
         else:
             self.step.tangents[about.output.idx] = i
             place = {"output": about.output.idx}
-            call = Call(kind="poet.tangent", arguments=place, results=({"tensor": i},))
+            call = Call(kind=TANGENT, arguments=place, results=({"tensor": i},))
         self._first.append(
             Op(
                 name=name,
@@ -204,17 +226,16 @@ class _Lowering:
         )
 
     def _starts(self) -> list[Op]:
-        """The ops that start the backward pass, once; the caller's wait for all outputs."""
+        """The ops that start the backward pass, once."""
         first, self._first = self._first, []
-        if self.ends_in_loss or not first:
-            return first
-        output = self.nodes[-1]
-        behind = {
-            self.tensor_of(node)
-            for node, about in zip(output.args[0], output.meta["desc"], strict=True)
-            if isinstance(about, PlainAOTOutput)
-        }
-        return [msgspec.structs.replace(op, inputs=tuple(sorted(behind))) for op in first]
+        return first
+
+    def _wait_for(self, behind: Iterable[int]) -> None:
+        """Gradients that the caller hands in come when all that is handed out is there."""
+        inputs = tuple(sorted(set(behind)))
+        for k, op in enumerate(self.ops):
+            if op.calls[0].kind == TANGENT:
+                self.ops[k] = msgspec.structs.replace(op, inputs=inputs)
 
     def _call(self, node: Node) -> None:
         if node.target is GETITEM:
@@ -283,30 +304,77 @@ class _Lowering:
     def _outputs(self, output: Node) -> Lowered:
         """Roles and names of what the step is for: the loss, new buffers, gradients."""
         outputs: dict[int, int] = {}
+        pieces: dict[int, Piece] = {}
         self.ops += self._starts()  # there still, if every gradient is the loss's own
         for node, about in zip(output.args[0], output.meta["desc"], strict=True):  # type: ignore[arg-type]
-            if isinstance(about, PlainAOTOutput):
-                name = "loss" if self.ends_in_loss else f"output {about.idx}"
-                outputs[about.idx] = self._owned(node, name, "output")
+            if isinstance(about, PlainAOTOutput) and self.ends_in_loss:
+                outputs[about.idx] = self._owned(node, "loss", "output")
+            elif isinstance(about, PlainAOTOutput):
+                pieces[about.idx] = self._handed_out(node, about.idx)
+                outputs[about.idx] = pieces[about.idx].tensor
             elif isinstance(about, InputMutationAOTOutput):
                 self._changed(node, about.mutated_input)
             elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, ParamAOTInput):
                 name = self.names.owned[about.grad_of.target]
-                if node is None:
+                if node is not None:
+                    self.step.gradients[name] = self._gradient(node, name)
+                elif self.ends_in_loss:
                     raise PoetError(
                         f"{name} gets no gradient: the loss does not depend on it. Freeze it with "
                         f"model.get_parameter({name!r}).requires_grad_(False), or leave it out"
                     )
-                self.step.gradients[name] = self._gradient(node, name)
+            elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, PlainAOTInput):
+                if node is not None:
+                    place = about.grad_of.idx
+                    self.step.input_gradients[place] = self._input_gradient(node, place)
             elif node is not None:
                 raise PoetError(f"the step has an output that POET does not know: {about}")
-        if not self.step.gradients:
+        if not self.step.gradients and not self.step.input_gradients:
             raise PoetError("no parameter gets a gradient: there is nothing to train")
-        return self.step._replace(outputs=tuple(outputs[place] for place in sorted(outputs)))
+        if not self.ends_in_loss:
+            changed = (i for i, tensor in enumerate(self.tensors) if tensor.becomes is not None)
+            self._wait_for((*outputs.values(), *changed))
+        return self.step._replace(
+            outputs=tuple(outputs[place] for place in sorted(outputs)),
+            pieces=tuple(pieces[place] for place in sorted(pieces)),
+        )
+
+    def _handed_out(self, node: Node, place: int) -> Piece:
+        """An output as the model returns it, whatever storage it is a piece of."""
+        i = self.tensor_of(node)
+        if not self._made_by_op(i) or self.tensors[i].role == "buffer":
+            raise PoetError(
+                f"output {place} of the model is a view of {self.tensors[i].name}, and a change of "
+                "either would change the other: return a copy, made with .clone()"
+            )
+        self.tensors[i] = msgspec.structs.replace(
+            self.tensors[i], name=f"output {place}", role="output"
+        )
+        return _piece(i, node.meta["val"], f"output {place} of the model")
+
+    def _input_gradient(self, node: Node, place: int) -> Piece:
+        """The gradient of an input, in a storage that nobody else is given."""
+        i, name = self.tensor_of(node), f"gradient of input {place}"
+        if self._made_by_op(i) and self.tensors[i].role == "gradient":
+            self.tensors[i] = msgspec.structs.replace(self.tensors[i], name=name, role="output")
+            return _piece(i, node.meta["val"], name)
+        builder = OpBuilder(self)
+        i = self._copy(builder, builder.reference(node), node, name, "output")
+        strides = self.tensors[i].strides
+        made: torch.Tensor = node.meta["val"]
+        dense = torch.empty(made.shape, device="meta").stride()
+        return Piece(
+            tensor=i, shape=tuple(made.shape), strides=strides or dense, dtype=dtype_text(made.dtype)
+        )
 
     def _changed(self, node: Node, about: Any) -> None:
-        if isinstance(about, PlainAOTInput):
+        if isinstance(about, PlainAOTInput) and self.ends_in_loss:
             return  # the batch is the user's; what the model does to its copy of it is lost
+        if isinstance(about, PlainAOTInput):
+            raise PoetError(
+                f"the model changes its input {about.idx} in place, which a captured step would "
+                "not do. Let it work on a copy, made with .clone()"
+            )
         if not isinstance(about, BufferAOTInput):
             name = self.names.owned.get(getattr(about, "target", ""), str(about))
             raise PoetError(
@@ -321,6 +389,11 @@ class _Lowering:
         name = self.names.owned[about.target]
         old = self.step.buffers[name]
         new = self._owned(node, name, "buffer")
+        if self.tensors[new].strides != self.tensors[old].strides and not self.ends_in_loss:
+            raise PoetError(
+                f"the model changes the order of the elements of its buffer {name} in memory. Let "
+                "it copy_() the new value into the buffer"
+            )
         self.tensors[new] = msgspec.structs.replace(
             self.tensors[new], name=name, role="buffer", becomes=old
         )
@@ -385,7 +458,7 @@ class _Lowering:
             k for k, op in enumerate(self.ops) if not builder.inputs.keys().isdisjoint(op.outputs)
         ]
         self.ops.insert(
-            max(makers, default=len(self.ops) - 1) + 1,
+            max(makers, default=-1 if phase == "forward" else len(self.ops) - 1) + 1,
             Op(
                 name=f"{name} (copy)",
                 phase=phase,
@@ -396,3 +469,15 @@ class _Lowering:
             ),
         )
         return i
+
+
+def _piece(tensor: int, made: torch.Tensor, name: str) -> Piece:
+    if made.is_conj() or made.is_neg():
+        raise PoetError(f"{name} is conjugated or negated when it is read: use .resolve_conj()")
+    return Piece(
+        tensor=tensor,
+        shape=tuple(made.shape),
+        strides=tuple(made.stride()),
+        offset=int(made.storage_offset()),
+        dtype=dtype_text(made.dtype),
+    )

@@ -33,7 +33,7 @@ def layout_of(
     `groups` are the optimizers and `member` says which of them a parameter has; without it all have
     the first.
     """
-    traced = tracing.trace(step, step.example.tensors, report)
+    traced = tracing.trace(step, report)
     report("lowering")
     lowered = lower(traced.module, names_of(step, traced), step.ends_in_loss)
     if groups:
@@ -79,8 +79,10 @@ def _laid_out(
         constants={i: _content(value) for i, value in step.constants.items()},
         inputs=step.inputs,
         outputs=step.outputs,
+        pieces=step.pieces,
         tangents=step.tangents,
         gradients=gradients,
+        input_gradients=step.input_gradients,
         member={n: member[n] for n in step.gradients if n in member},
         state=updated.state,
         learning_rates=updated.learning_rates,

@@ -6,6 +6,7 @@ asked of its plan. The first shape decides where parameters live, and the others
 
 import logging
 import os
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,6 +39,8 @@ class StepSource(Protocol):
     """How the step of a batch is captured."""
 
     def capture(self, batch: Any) -> Program: ...
+
+    def key(self, batch: Any) -> Hashable: ...
 
 
 class PlannedSteps:
@@ -97,19 +100,23 @@ class PlannedSteps:
             machine=None,
             params=residency_of(plan),
         )
-        return Session(program, plan, store, example)
+        return Session(program, plan, store, self.key(example))
+
+    def key(self, batch: Any) -> Hashable:
+        """What tells batches apart that need captures and plans of their own."""
+        return self._source.key(batch)
 
     def executor(self, batch: Any) -> Executor:
-        """Who runs batches of this shape; a new shape is captured and planned first."""
-        session = self.session
-        known = session.executor(batch)
+        """Who runs batches of this key; a new one is captured and planned first."""
+        session, key = self.session, self.key(batch)
+        known = session.executor(key)
         if known is not None:
             return known
         with session.unpaged():
             program = self._source.capture(batch)
             program.share_state(session.program)
             plan = self._planned(program, self._terms)
-            return session.add(batch, program.for_plan(plan), plan)
+            return session.add(key, program.for_plan(plan), plan)
 
     def _planned(self, program: Program, terms: Terms) -> Plan:
         plan = plan_for(problem_of(program), terms, self._effort, self._minimize)

@@ -22,7 +22,7 @@ from torch import nn
 from poet.errors import PoetError
 from poet.planning.question import read_costs, terms
 from poet.rewrites.granularity import Granularity
-from poet.runtime.session import Session
+from poet.runtime.session import Session, shape_text
 from poet.runtime.state import saving
 from poet.runtime.state.checkpoints import Checkpoint, Origin
 from poet.runtime.state.generations import Found, Generations
@@ -59,6 +59,9 @@ class TrainingSource(NamedTuple):
             autocast=self.autocast,
             cache=self.cache,
         )
+
+    def key(self, batch: Any) -> str:
+        return shape_text(batch)
 
 
 class Trainer:

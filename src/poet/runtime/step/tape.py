@@ -171,6 +171,8 @@ class _Writer:
     def _tangent(self, op: Op) -> None:
         """Take a gradient from the caller; the first time, hand out the outputs and wait."""
         if not self.halted:
+            for old, new in self.graph.heir.items():
+                self._line(f"t{old}, t{new} = machine.exchange(t{old}, t{new})")
             made = ", ".join(f"{i}: t{i}" for i in self.outputs if i in self.ram)
             self._line(f"tangents = yield {{{made}}}")
             self._line("grad_mode(False)")
