@@ -37,9 +37,7 @@ def with_outputs(seed: int, most_ops: int) -> Problem | None:
     consumed = {i for op in graph.ops for i in op.consumed}
     made = [i for i, maker in enumerate(graph.producer) if maker is not None]
     held = {
-        i
-        for i in made
-        if rng.random() < 0.4 and (i in consumed or budget.end.get(i) != "store")
+        i for i in made if rng.random() < 0.4 and (i in consumed or budget.end.get(i) != "store")
     }
     ops = tuple(
         {
@@ -88,9 +86,7 @@ def test_no_order_of_ops_gets_below_the_floor() -> None:
         graph, costs, budget = problem
         floor = memory_floor(graph, costs, budget).nbytes
         at, below = (
-            msgspec.structs.replace(
-                budget, transfers="free", store_bytes=None, ram_bytes=ram_bytes
-            )
+            msgspec.structs.replace(budget, transfers="free", store_bytes=None, ram_bytes=ram_bytes)
             for ram_bytes in (floor, floor - 1)
         )
         met += 1

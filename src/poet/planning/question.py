@@ -118,8 +118,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     `ram` is bytes, a size, a share of keep-all's peak, `min`, or None for what the board has;
     `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` that
-    are given, or that the forward pass makes, are held in RAM by somebody else. `in_torch` says that PyTorch runs the plan, which takes more
-    beside tiles than C does. `machine` is where `costs` were measured, if they were.
+    are given, or that the forward pass makes, are held in RAM by somebody else. `in_torch` says
+    that PyTorch runs the plan, which takes more beside tiles than C does. `machine` is where
+    `costs` were measured, if they were.
     """
 
     board: Device | None = None

@@ -159,7 +159,7 @@ def _check_trainable(torch: Any, step: "Step") -> None:
     parameters = list(step.owned_parameters())
     _check_parameters(torch, step)
     for _, name, value in parameters:
-        if value._backward_hooks or value._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
+        if value._backward_hooks or value._post_accumulate_grad_hooks:
             raise PoetError(
                 f"{name} has a gradient hook, which a captured step would not call. Remove it, or "
                 "do the same in the loss or after the step"

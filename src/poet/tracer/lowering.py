@@ -364,7 +364,10 @@ class _Lowering:
         made: torch.Tensor = node.meta["val"]
         dense = torch.empty(made.shape, device="meta").stride()
         return Piece(
-            tensor=i, shape=tuple(made.shape), strides=strides or dense, dtype=dtype_text(made.dtype)
+            tensor=i,
+            shape=tuple(made.shape),
+            strides=strides or dense,
+            dtype=dtype_text(made.dtype),
         )
 
     def _changed(self, node: Node, about: Any) -> None:

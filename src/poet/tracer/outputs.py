@@ -47,16 +47,16 @@ class Called(NamedTuple):
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 _check_tensor(leaf)
-                places.append(list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors))
+                places.append(
+                    list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors)
+                )
                 tensors[id(leaf)] = leaf
             else:
                 _check_plain(leaf)
                 places.append(None)
         return Example(
             tensors=tuple(tensor.detach() for tensor in tensors.values()),
-            constants=tuple(
-                None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
-            ),
+            constants=tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves),
             places=tuple(places),
             spec=spec,
             trained=tuple(tensor.requires_grad for tensor in tensors.values()),
@@ -215,8 +215,8 @@ def _check_plain(leaf: Any, returned: bool = False) -> None:
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
     if returned:
         raise PoetError(
-            f"the model returns a {kind}, which POET cannot take apart, so that tensors in it would "
-            "be lost. Return tensors, numbers and words, in tuples, lists or dicts"
+            f"the model returns a {kind}, which POET cannot take apart, so that tensors in it "
+            "would be lost. Return tensors, numbers and words, in tuples, lists or dicts"
         )
     raise PoetError(
         f"the model is called with a {kind}: POET could not tell when it changes. Give tensors, "

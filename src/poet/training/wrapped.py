@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from poet.errors import OutOfBudget, PoetError
 from poet.planning.question import terms
@@ -166,6 +167,11 @@ class Wrapped(nn.Module):
             )
         if not self._gets_gradients(call):
             return self.model(*args, **kwargs)
+        if is_transformed():
+            raise PoetError(
+                "a planned step has gradients by backward() alone, not by torch.func's transforms "
+                "or forward-mode differentiation. Use the model inside, .model, for those"
+            )
         with self._alone():
             return self._begin(call)
 
@@ -313,6 +319,13 @@ class Wrapped(nn.Module):
             f"a wrapped model cannot be {what}, since its plan is for this one: do so with the "
             "model inside, its .model, or with its state_dict(), and wrap what comes of it"
         )
+
+
+def is_transformed() -> bool:
+    """Whether this runs under a transform of torch.func, or in forward mode."""
+    return (
+        torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    )
 
 
 class _Step(NamedTuple):

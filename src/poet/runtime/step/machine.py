@@ -183,9 +183,7 @@ class Machine:
         assert self.store is not None
         self.store.write_part(self.slots[i], tile.untyped_storage(), PagePart(start, count))
 
-    def exchange(
-        self, old: torch.Tensor, new: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def exchange(self, old: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Put a buffer's new value where the model has it, and the old one where the new one was.
 
         The user may look at the model between the passes; what the step reads stays as it was.

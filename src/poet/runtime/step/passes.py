@@ -118,8 +118,8 @@ class Pass:
             if i in late or (again and i not in outputs):
                 raise PoetError(
                     f"{self.program.graph.tensors[i].name} was changed in place since the forward "
-                    f"pass (it is of shape {list(tensor.shape)}), and the backward pass needs it as "
-                    "it was. Change it after backward, or change a copy"
+                    f"pass (it is of shape {list(tensor.shape)}), and the backward pass needs it "
+                    "as it was. Change it after backward, or change a copy"
                 )
 
     def go_on(self, gradients: Sequence[torch.Tensor | None]) -> Gradients:
