@@ -12,7 +12,7 @@ and gives the same bits. The gradient of the loss, 1, is an op of its own.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import torch
@@ -29,7 +29,9 @@ from torch._functorch._aot_autograd.descriptors import (
 from poet.errors import PoetError
 from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
+from poet.tracer.handing import TANGENT, handed_in, leave_out_copies, piece_of, whole
 from poet.tracer.layout import Piece
+from poet.tracer.lowered import Lowered, Names, View
 from poet.tracer.nodes import (
     GETITEM,
     Node,
@@ -43,44 +45,9 @@ from poet.tracer.nodes import (
     storage_of,
     strides_of,
 )
-from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor, Value
+from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor
 
 _FIRST = "the gradient of the loss"
-TANGENT = "poet.tangent"
-"""A call that takes a gradient from the caller."""
-
-
-class Lowered(NamedTuple):
-    """The captured step before updates are added: tensors, ops, and which tensor is what.
-
-    `gradients` say, for each trained parameter, the tensor that holds its gradient and the calls
-    that view it in the parameter's shape.
-    """
-
-    tensors: list[Tensor]
-    ops: list[Op]
-    parameters: dict[str, int]
-    buffers: dict[str, int]
-    constants: dict[int, torch.Tensor]
-    inputs: dict[int, int]
-    outputs: tuple[int, ...]
-    """What the step gives: the loss, or the model's own outputs."""
-    pieces: tuple[Piece, ...]
-    """The model's own outputs as it returns them."""
-    tangents: dict[int, int]
-    """For each of them that has one, the gradient that the caller hands in."""
-    gradients: dict[str, "View"]
-    input_gradients: dict[int, Piece]
-    """The gradients of inputs, by position, that the step gives out."""
-
-
-class View(NamedTuple):
-    """A tensor seen through calls: `values` are the inner values those calls make."""
-
-    tensor: int
-    calls: tuple[Call, ...]
-    values: tuple[Value, ...]
-    result: JsonReference
 
 
 def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = True) -> Lowered:
@@ -90,27 +57,8 @@ def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = Tru
     model's outputs, from gradients that the caller hands in.
     """
     if not ends_in_loss:
-        _leave_out_copies(module.graph)
+        leave_out_copies(module.graph)
     return _Lowering(module, names, ends_in_loss).run()
-
-
-def _leave_out_copies(graph: torch.fx.Graph) -> None:
-    """The model's outputs are traced as copies of what it returns (`outputs`): take that."""
-    output = graph.output_node()
-    made: Any = output.args[0]
-    output.args = (
-        [
-            node.args[0] if isinstance(about, PlainAOTOutput) else node
-            for node, about in zip(made, output.meta["desc"], strict=True)
-        ],
-    )
-
-
-class Names(NamedTuple):
-    """What the names in a trace stand for: parameters and buffers, or constants."""
-
-    owned: dict[str, str]
-    constants: dict[str, torch.Tensor]
 
 
 class _Lowering:
@@ -201,41 +149,31 @@ class _Lowering:
     def _first_gradient(self, node: Node) -> None:
         """Where the backward pass starts: an op that runs then, though its placeholder is first."""
         made, about = node.meta["val"], node.meta["desc"]
-        name = _FIRST if self.ends_in_loss else f"the gradient of output {about.output.idx}"
-        i = self._tensor(node, name, "gradient")
-        if self.ends_in_loss:
-            arguments = {
-                "size": list(made.shape),
-                "fill_value": 1,
-                "dtype": {"dtype": dtype_text(made.dtype)},
-                "device": {"device": str(made.device)},
-            }
-            call = Call(kind="aten.full", arguments=arguments, results=({"tensor": i},))
-        else:
-            self.step.tangents[about.output.idx] = i
-            place = {"output": about.output.idx}
-            call = Call(kind=TANGENT, arguments=place, results=({"tensor": i},))
-        self._first.append(
-            Op(
-                name=name,
-                phase="backward",
-                outputs=(i,),
-                recomputable=self.ends_in_loss,
-                calls=(call,),
-            )
-        )
+        if not self.ends_in_loss:
+            name = f"the gradient of output {about.output.idx}"
+            self.step.tangents[about.output.idx] = self._tensor(node, name, "input")
+            self._first = [handed_in(self.step.tangents)]
+            return
+        i = self._tensor(node, _FIRST, "gradient")
+        arguments = {
+            "size": list(made.shape),
+            "fill_value": 1,
+            "dtype": {"dtype": dtype_text(made.dtype)},
+            "device": {"device": str(made.device)},
+        }
+        call = Call(kind="aten.full", arguments=arguments, results=({"tensor": i},))
+        self._first = [Op(name=_FIRST, phase="backward", outputs=(i,), calls=(call,))]
 
     def _starts(self) -> list[Op]:
-        """The ops that start the backward pass, once."""
+        """The op that starts the backward pass, once."""
         first, self._first = self._first, []
         return first
 
     def _wait_for(self, behind: Iterable[int]) -> None:
         """Gradients that the caller hands in come when all that is handed out is there."""
-        inputs = tuple(sorted(set(behind)))
         for k, op in enumerate(self.ops):
             if op.calls[0].kind == TANGENT:
-                self.ops[k] = msgspec.structs.replace(op, inputs=inputs)
+                self.ops[k] = msgspec.structs.replace(op, inputs=tuple(sorted(set(behind))))
 
     def _call(self, node: Node) -> None:
         if node.target is GETITEM:
@@ -350,25 +288,17 @@ class _Lowering:
         self.tensors[i] = msgspec.structs.replace(
             self.tensors[i], name=f"output {place}", role="output"
         )
-        return _piece(i, node.meta["val"], f"output {place} of the model")
+        return piece_of(i, node.meta["val"], f"output {place} of the model")
 
     def _input_gradient(self, node: Node, place: int) -> Piece:
         """The gradient of an input, in a storage that nobody else is given."""
         i, name = self.tensor_of(node), f"gradient of input {place}"
         if self._made_by_op(i) and self.tensors[i].role == "gradient":
             self.tensors[i] = msgspec.structs.replace(self.tensors[i], name=name, role="output")
-            return _piece(i, node.meta["val"], name)
+            return piece_of(i, node.meta["val"], name)
         builder = OpBuilder(self)
         i = self._copy(builder, builder.reference(node), node, name, "output")
-        strides = self.tensors[i].strides
-        made: torch.Tensor = node.meta["val"]
-        dense = torch.empty(made.shape, device="meta").stride()
-        return Piece(
-            tensor=i,
-            shape=tuple(made.shape),
-            strides=strides or dense,
-            dtype=dtype_text(made.dtype),
-        )
+        return whole(i, self.tensors[i])
 
     def _changed(self, node: Node, about: Any) -> None:
         if isinstance(about, PlainAOTInput) and self.ends_in_loss:
@@ -472,15 +402,3 @@ class _Lowering:
             ),
         )
         return i
-
-
-def _piece(tensor: int, made: torch.Tensor, name: str) -> Piece:
-    if made.is_conj() or made.is_neg():
-        raise PoetError(f"{name} is conjugated or negated when it is read: use .resolve_conj()")
-    return Piece(
-        tensor=tensor,
-        shape=tuple(made.shape),
-        strides=tuple(made.stride()),
-        offset=int(made.storage_offset()),
-        dtype=dtype_text(made.dtype),
-    )

@@ -13,7 +13,8 @@ from poet.errors import PoetError
 from poet.tracer import tracing
 from poet.tracer.caveats import caveats
 from poet.tracer.layout import Layout
-from poet.tracer.lowering import Lowered, Names, lower
+from poet.tracer.lowered import Lowered, Names
+from poet.tracer.lowering import lower
 from poet.tracer.step import Step
 from poet.tracer.updates import Updated, with_outputs, with_updates
 from poet.values.graph import Graph

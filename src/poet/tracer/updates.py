@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from poet.tracer.lowering import TANGENT, Lowered, View
+from poet.tracer.handing import TANGENT
+from poet.tracer.lowered import Lowered, View
 from poet.values.graph import Call, InPlace, Op, Tensor
 from poet.values.optimizers import Optimizer
 

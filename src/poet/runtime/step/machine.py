@@ -63,9 +63,15 @@ class Machine:
             i: min(tensor.untyped_storage().nbytes(), self.graph.tensors[i].nbytes)
             for i, tensor in given.items()
         }
-        self.live_bytes = self.peak_bytes = sum(self._bytes.values()) + beside_bytes
+        self.live_bytes = self.peak_bytes = 0
+        self.hold(sum(self._bytes.values()) + beside_bytes)
         self._coming.clear()
         self._going.clear()
+
+    def hold(self, nbytes: int) -> None:
+        """Somebody else has taken so many bytes until the step ends."""
+        self.live_bytes += nbytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
     def room(self, k: int, nbytes: int) -> None:
         """Make sure that op k can take so many bytes more."""

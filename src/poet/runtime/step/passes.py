@@ -137,6 +137,8 @@ class Pass:
                 laid_out = torch.empty_strided(
                     given.shape, strides, dtype=given.dtype, device=given.device
                 )
+                if 0 not in given.stride():  # autograd keeps it beside the copy
+                    self.machine.hold(given.untyped_storage().nbytes())
                 given = laid_out.copy_(given)
             tangents[i] = given
         self._made, self._watched = {}, []
@@ -176,10 +178,8 @@ def _read_late(plan: Plan) -> frozenset[int]:
     """The tensors that the schedule reads after the outputs are handed out."""
     ops = plan.graph.ops
     runs = [ops[step.op] for step in plan.schedule if isinstance(step, Compute)]
-    first = next(k for k, op in enumerate(runs) if op.calls[0].kind == "poet.tangent")
-    return frozenset(
-        i for op in runs[first:] if op.calls[0].kind != "poet.tangent" for i in op.inputs
-    )
+    handed_out = next(k for k, op in enumerate(runs) if op.calls[0].kind == "poet.tangent")
+    return frozenset(i for op in runs[handed_out + 1 :] for i in op.inputs)
 
 
 def _seen(tensor: torch.Tensor, piece: Piece) -> torch.Tensor:
