@@ -301,12 +301,10 @@ class _Lowering:
         return whole(i, self.tensors[i])
 
     def _changed(self, node: Node, about: Any) -> None:
-        if isinstance(about, PlainAOTInput) and self.ends_in_loss:
-            return  # the batch is the user's; what the model does to its copy of it is lost
         if isinstance(about, PlainAOTInput):
             raise PoetError(
                 f"the model changes its input {about.idx} in place, which a captured step would "
-                "not do. Let it work on a copy, made with .clone()"
+                "not do. Let it work on a copy: x = x.clone()"
             )
         if not isinstance(about, BufferAOTInput):
             name = self.names.owned.get(getattr(about, "target", ""), str(about))
