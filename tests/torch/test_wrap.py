@@ -535,7 +535,7 @@ def test_outputs_are_what_eager_returns(name: str, trains_input: bool) -> None:
         (lambda net, y, x: (y, x.t()), r"output 1 of the model is a view of input 0"),
         (lambda net, y, x: (y, net.layer.weight.t()), r"output 1 .* is a view of layer.weight"),
         (lambda net, y, x: (net.norm(y), net.norm.running_mean[:2]), "view of norm.running_mean"),
-        (lambda net, y, x: net.layer(x.add_(1)), "changes its input 0 in place"),
+        (lambda net, y, x: net.layer(x.add_(1)), "changes its input number 0 in place"),
         (lambda net, y, x: (y, {1, 2}), "the model returns a set, which POET cannot take apart"),
         (lambda net, y, x: y.detach(), "no output of the model depends on"),
     ],

@@ -166,8 +166,7 @@ class _Lowering:
 
     def _starts(self) -> list[Op]:
         """The op that starts the backward pass, once."""
-        first, self._first = self._first, []
-        return first
+        return [self._first.pop()] if self._first else []
 
     def _wait_for(self, behind: Iterable[int]) -> None:
         """Gradients that the caller hands in come when all that is handed out is there."""
@@ -280,15 +279,14 @@ class _Lowering:
     def _handed_out(self, node: Node, place: int) -> Piece:
         """An output as the model returns it, whatever storage it is a piece of."""
         i = self.tensor_of(node)
-        if not self._made_by_op(i) or self.tensors[i].role == "buffer":
+        about, name = self.tensors[i], f"output {place}"
+        if not self._made_by_op(i) or about.role == "buffer":
             raise PoetError(
-                f"output {place} of the model is a view of {self.tensors[i].name}, and a change of "
-                "either would change the other: return a copy, made with .clone()"
+                f"{name} of the model is a view of {about.name}, and a change of either would "
+                "change the other: return a copy, made with .clone()"
             )
-        self.tensors[i] = msgspec.structs.replace(
-            self.tensors[i], name=f"output {place}", role="output"
-        )
-        return piece_of(i, node.meta["val"], f"output {place} of the model")
+        self.tensors[i] = msgspec.structs.replace(about, name=name, role="output")
+        return piece_of(i, node.meta["val"], name)
 
     def _input_gradient(self, node: Node, place: int) -> Piece:
         """The gradient of an input, in a storage that nobody else is given."""
@@ -303,8 +301,8 @@ class _Lowering:
     def _changed(self, node: Node, about: Any) -> None:
         if isinstance(about, PlainAOTInput):
             raise PoetError(
-                f"the model changes its input {about.idx} in place, which a captured step would "
-                "not do. Let it work on a copy: x = x.clone()"
+                f"the forward pass changes its input number {about.idx} in place, which a captured "
+                "step would do to a copy. Let the model change a copy of its own: x = x.clone()"
             )
         if not isinstance(about, BufferAOTInput):
             name = self.names.owned.get(getattr(about, "target", ""), str(about))
