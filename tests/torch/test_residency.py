@@ -153,7 +153,7 @@ def test_the_batch_is_pinned_and_the_costs_are_the_devices_own(tmp_path: Path) -
     trainer.close()
     small = poet.wrap(made.model, example=made.example[:1], time_limit=1)
     pinned = {small.plan.graph.tensors[i].role for i in small.plan.budget.pinned}
-    assert pinned == {"input", "parameter"}
+    assert pinned == {"input", "parameter", "output"}
     assert small.budget_bytes is not None
 
 

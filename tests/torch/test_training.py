@@ -283,67 +283,6 @@ def test_what_it_chose_is_one_line_in_the_log(
     assert printed.out == printed.err == ""  # the library logs, only commands print
 
 
-# Wrapped models
-
-
-@pytest.mark.parametrize("spec", ["lenet?batch=3", "resnet18-cifar", "bert-tiny?seq=16&vocab=500"])
-@pytest.mark.parametrize("tight", [False, True])
-def test_wrapped_models_in_the_users_own_loop(spec: str, tight: bool, tmp_path: Path) -> None:
-    made: Any = build(spec)
-    plain = copy.deepcopy(made.model)
-    given = made.example if made.loss is None else made.example[:-1]
-    small = poet.wrap(made.model, example=given, time_limit=1)
-    if tight:
-        assert small.plan.peak_bytes is not None
-        assert small.plan.floor_bytes is not None
-        store = poet.FileStore(tmp_path)
-        ram = (small.plan.peak_bytes + small.plan.floor_bytes) // 2 + store.buffer_bytes
-        small = poet.wrap(made.model, example=given, ram=ram, store=store, time_limit=2)
-    nets: list[Any] = [small, plain]
-    updates = [torch.optim.AdamW(net.parameters(), lr=0.01) for net in nets]
-    schedules = [torch.optim.lr_scheduler.ExponentialLR(update, 0.5) for update in updates]
-    for step in range(3):
-        losses = []
-        for net, update, schedule in zip(nets, updates, schedules, strict=True):
-            update.zero_grad()
-            for micro in range(2):  # gradients accumulate
-                torch.manual_seed(10 * step + micro)
-                out = net(**given) if isinstance(given, dict) else net(*given)
-                loss = out.loss if made.loss is None else made.loss(out, made.example[-1])
-                (loss / 2).backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
-            update.step()
-            schedule.step()
-            losses.append(loss.detach())
-        assert same_bits(*losses)
-    for name, value in plain.state_dict().items():
-        assert same_bits(value, small.state_dict()[name])
-    plain.load_state_dict(small.state_dict())
-    if tight:
-        assert small.peak_bytes <= ram
-
-
-def test_wrapped_models_evaluate_and_refuse_two_passes_at_once() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
-    x = torch.randn(4, 8)
-    small = poet.wrap(model, example=(x,), time_limit=1)
-    assert [name for name, _ in small.named_parameters()] == list(dict(model.named_parameters()))
-    small.eval()
-    assert not model.training
-    small(x)
-    small.train()
-    before = model[1].running_mean.clone()  # type: ignore[operator]
-    small(x)  # forgotten: nobody will ask for its backward pass
-    first = small(x)
-    assert not torch.equal(before, model[1].running_mean)  # type: ignore[arg-type]
-    with pytest.raises(poet.PoetError, match="waits for its backward pass"):
-        small(x)
-    first.sum().backward()
-    with pytest.raises(poet.PoetError, match="has run already"):
-        first.sum().backward()
-    small(x[:3]).sum().backward()  # another batch size
-
-
 # The command line
 
 

@@ -133,9 +133,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of a plan, whatever the step.
 
     `ram` is bytes, a size, a share of keep-all's peak, `min`, or None for what the board has;
-    `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` are
-    held in RAM by somebody else. `in_torch` says that PyTorch runs the plan, which takes more
-    beside tiles than C does. `machine` is where `costs` were measured, if they were.
+    `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` that
+    are given, at the start or halfway, or that the forward pass makes, are held in RAM by somebody
+    else. `in_torch` says that PyTorch runs the plan, which takes more beside tiles than C does.
+    `machine` is where `costs` were measured, if they were.
     """
 
     board: Device | None = None
@@ -258,7 +259,12 @@ def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency)
         end=end,
         paging=asked.paging,
         recompute=asked.recompute,
-        pinned=tuple(i for i in graph.given if graph.tensors[i].role in asked.pinned_roles),
+        pinned=tuple(
+            i
+            for i, (tensor, maker) in enumerate(zip(graph.tensors, graph.producer, strict=True))
+            if tensor.role in asked.pinned_roles
+            if maker is None or tensor.role == "input" or graph.ops[maker].phase == "forward"
+        ),
     )
     either = asked.transfers is None and transfers == "overlap"
     return Question(graph, costs, budget, either, smooth)

@@ -1,4 +1,4 @@
-"""Session: steps of one model under plans, one plan for each batch shape.
+"""Session: steps of one model under plans, one plan for each batch shape, or other key.
 
 It runs what it is given: programs with their plans, and a store for their pages. Where parameters,
 buffers and optimizer state live in the store between steps, the model shows NaN; `unpaged` brings
@@ -10,7 +10,7 @@ away until a checkpoint or a state dict has been loaded, which undoes the step.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -36,9 +36,8 @@ class Session:
         program: Program,
         plan: Plan,
         store: Store | None = None,
-        example: Any = None,
+        key: Hashable | None = None,
         lap: Callable[[int], None] | None = None,
-        variant: int = 0,
     ) -> None:
         self.program, self.plan, self.store = program.for_plan(plan), plan, store
         self.steps = program.steps_done  # those of a torch optimizer, before this session
@@ -48,12 +47,11 @@ class Session:
         self.is_broken = False
         self.persistent = PersistentState(self.program, store)
         self._lap = lap
-        self._executors: dict[tuple[int, str], Executor] = {}
+        self._executors: dict[Hashable, Executor] = {}
         self._added = 0
         self._pages: dict[int, int] = {}
         self._in_parts: frozenset[int] = frozenset()
-        given = program.example.rebuilt(program.example.tensors) if example is None else example
-        self.add(given, self.program, plan, variant)
+        self.add(key, self.program, plan)
 
     @property
     def buffer_bytes(self) -> int:
@@ -66,15 +64,12 @@ class Session:
         return 0 if self.store is None else self.store.read_bytes + self.store.written_bytes
 
     @property
-    def plans(self) -> list[Plan]:
-        """The plans by which it runs."""
-        return [executor.plan for executor in self._executors.values()]
+    def plans(self) -> dict[Hashable, Plan]:
+        """The plans by which it runs, by key."""
+        return {key: executor.plan for key, executor in self._executors.items()}
 
-    def add(self, batch: Any, program: Program, plan: Plan, variant: int = 0) -> Executor:
-        """Run batches of this shape by this plan, while the model is in the state of that number.
-
-        Pages of the store are laid out anew.
-        """
+    def add(self, key: Hashable, program: Program, plan: Plan) -> Executor:
+        """Run batches of this key by this plan. Pages of the store are laid out anew."""
         self._added += 1
         first_page = _PAGES * self._added
         executor = Executor(program, plan, self.store, first_page, self._lap)
@@ -82,7 +77,7 @@ class Session:
         if self.store is not None and (pages, in_parts) != (self._pages, self._in_parts):
             self.store.reserve(pages, in_parts)
             self._pages, self._in_parts = pages, in_parts
-        self._executors[variant, shape_text(batch)] = executor
+        self._executors[key] = executor
         self._store_constants()
         return executor
 
@@ -91,15 +86,14 @@ class Session:
         for executor in self._executors.values():
             executor.store_constants()
 
-    def executor(self, batch: Any, variant: int = 0) -> Executor | None:
-        """Who runs batches of this shape; None where none was added."""
+    def executor(self, key: Hashable = None) -> Executor | None:
+        """Who runs batches of this key; None where none was added."""
         self.check_whole()
-        return self._executors.get((variant, shape_text(batch)))
+        return self._executors.get(key)
 
-    def forget(self, variant: int) -> None:
-        """Let go of what ran the model in that state."""
-        for key in [key for key in self._executors if key[0] == variant]:
-            del self._executors[key]
+    def forget(self, key: Hashable) -> None:
+        """Let go of what runs batches of this key."""
+        del self._executors[key]
 
     def run(self, executor: Executor, batch: Any) -> Result:
         """One step: the loss, and the gradients where no optimizer uses them up."""
@@ -168,13 +162,15 @@ class Session:
 
 
 def shape_text(batch: Any) -> str:
-    """What tells batches apart that need plans of their own: shapes, dtypes, constants."""
+    """What tells batches apart that need plans of their own: shapes, layouts, dtypes, constants."""
     leaves = torch.utils._pytree.tree_flatten_with_path(
         dict(batch) if isinstance(batch, dict) else batch
     )[0]
-    return repr(
-        [
-            (str(path), list(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (str(path), x)
-            for path, x in leaves
-        ]
-    )
+    return repr([(str(path), _about(x)) for path, x in leaves])
+
+
+def _about(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return type(leaf).__qualname__, leaf
+    strides = leaf.stride() if leaf.layout == torch.strided else None
+    return list(leaf.shape), strides, leaf.dtype, leaf.requires_grad

@@ -4,7 +4,7 @@ from collections import Counter
 
 from torch import nn
 
-from poet.tracer.lowering import Lowered
+from poet.tracer.lowered import Lowered
 from poet.tracer.step import Step
 
 

@@ -23,7 +23,8 @@ from poet.tracer.interpreter import Interpreter, Memory
 from poet.tracer.kernels import FIRST_MOMENTUM
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
-from poet.tracer.step import Outputs, Step, take_apart
+from poet.tracer.outputs import Outputs, Returned
+from poet.tracer.step import Step
 from poet.values.graph import Tensor
 from poet.values.plan import Plan
 from poet.values.schedule import Compute, Schedule
@@ -180,7 +181,8 @@ class Program:
     @property
     def model_device(self) -> torch.device:
         """Where the model is."""
-        return next(iter(self._parameters.values())).device
+        owned = (*self._parameters.values(), *self._buffers.values(), *self.example.tensors)
+        return owned[0].device
 
     def given(self, batch: Any) -> dict[int, torch.Tensor]:
         """The tensors that exist when a step on this batch starts, by id."""
@@ -206,8 +208,8 @@ class Program:
         }
 
     def _batch(self, batch: Any) -> tuple[torch.Tensor, ...]:
-        given = self.example if batch is None else take_apart(batch)
-        if given.spec != self.example.spec or given.is_tensor != self.example.is_tensor:
+        given = self.example if batch is None else self._step.taken_apart(batch)
+        if given.spec != self.example.spec or given.places != self.example.places:
             texts = [_shape_text(each.rebuilt(each.tensors)) for each in (given, self.example)]
             raise PoetError(f"the batch is {texts[0]}; the example was {texts[1]}")
         for place, i in self.layout.inputs.items():
@@ -289,44 +291,47 @@ class Program:
 
         `found` gives a tensor by id, or None for one that is where it belongs.
         """
-        self.hand_over(found)
+        self._hand_over(found)
         self.steps_done += 1
+        loss = found(self.layout.loss)
+        assert loss is not None
+        return Result(loss, self.gradients(found))
+
+    def gradients(self, found: Callable[[int], torch.Tensor | None]) -> dict[str, torch.Tensor]:
+        """The gradients that the step gives out, by parameter."""
         parameters = self._parameters
         gradients: dict[str, torch.Tensor] = {}
         for name, i in self.layout.gradients.items():
             made, like = found(i), parameters[name]
             assert made is not None
             gradients[name] = made.as_strided(like.shape, like.stride())
-        loss = found(self.layout.loss)
-        assert loss is not None
-        return Result(loss, gradients)
+        return gradients
 
-    def hand_over(
-        self, found: Callable[[int], torch.Tensor | None], only_empty: bool = False
-    ) -> None:
-        """Bring new values of parameters, state and buffers to where they live.
-
-        With `only_empty`, to those places alone whose old value the step has freed.
-        """
+    def _hand_over(self, found: Callable[[int], torch.Tensor | None]) -> None:
+        """Bring new values of parameters, state and buffers to where they live."""
         heirs = self.graph.heir
         with torch.no_grad():
             for old, home in self.homes().items():
-                if only_empty and home.untyped_storage().nbytes():
-                    continue
                 new = found(heirs[old]) if old in heirs else None
                 if new is not None and new.data_ptr() != home.data_ptr():
                     if not home.untyped_storage().nbytes():  # emptied when the step freed it
                         home.untyped_storage().resize_(self.graph.tensors[old].nbytes)
                     home.copy_(new)
 
-    def parameter(self, name: str) -> torch.Tensor:
-        """A parameter of the model, or of the loss, by the name the program knows it by."""
-        return self._parameters[name]
+    @property
+    def trained_parameters(self) -> dict[str, torch.Tensor]:
+        """Those that require a gradient now, each once, by the name the program knows them by."""
+        first: dict[int, str] = {}
+        for name, value in self._parameters.items():
+            if value.requires_grad:
+                first.setdefault(id(value), name)
+        return {name: self._parameters[name] for name in first.values()}
 
-    def structure(self, outputs: Sequence[torch.Tensor]) -> Any:
-        """The model's own output around these tensors."""
+    @property
+    def returned(self) -> Returned:
+        """What the model returns, where the step ends there."""
         assert isinstance(self._step, Outputs)
-        return self._step.structure[0].rebuilt(tuple(outputs))
+        return self._step.returned
 
 
 def _laid_out(tensor: torch.Tensor, about: Tensor) -> torch.Tensor:

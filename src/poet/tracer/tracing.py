@@ -44,15 +44,14 @@ class Traced(NamedTuple):
     read: frozenset[int] = frozenset()
 
 
-def trace(step: Step, tensors: tuple[torch.Tensor, ...], report: Callable[[str], None]) -> Traced:
+def trace(step: Step, report: Callable[[str], None]) -> Traced:
     """The joint graph of a step. Anything that stands in the way becomes a PoetError.
 
     The step is differentiated as it runs. Where that fails, on a Python number taken from a tensor
     or a tensor that no module owns, it is exported first: `torch.export` copes with more, at the
     price of tracing what the model does when exported instead of what it does in eager mode.
     """
-    # Two inputs that share memory would be traced as one; the trace is of shapes only.
-    apart = tuple(tensor.clone() for tensor in tensors)
+    apart = step.traced_tensors()
     with (
         _tracing,
         _quiet(),

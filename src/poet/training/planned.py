@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,6 +53,8 @@ class StepSource(Protocol):
     """How the step of a batch is captured, and what it depends on besides the batch."""
 
     def capture(self, batch: Any) -> Program: ...
+
+    def key(self, batch: Any) -> Hashable: ...
 
     def watch(self) -> Watch: ...
 
@@ -127,7 +129,11 @@ class PlannedSteps:
             machine=None,
             params=residency_of(plan),
         )
-        return Session(program, plan, store, example)
+        return Session(program, plan, store, self.key(example))
+
+    def key(self, batch: Any) -> tuple[int, Hashable]:
+        """What needs a capture and a plan of its own: a state of the model, and a kind of batch."""
+        return self._variant, self._source.key(batch)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Session]:
@@ -145,27 +151,27 @@ class PlannedSteps:
             self._turn.release()
 
     def executor(self, batch: Any) -> Executor:
-        """Who runs batches of this shape; a new shape, or a changed model, is captured first."""
-        self.session.check_whole()
-        self._notice_changes()
-        session, variant = self.session, self._variant
-        known = session.executor(batch, variant)
+        """Who runs batches of this key, with the model as it is noticed to be; a new one is
+        captured and planned first."""
+        session, key = self.session, self.key(batch)
+        known = session.executor(key)
         if known is not None:
             return known
         with session.unpaged():
             program = self._source.capture(batch)
             session.program.steps_done = session.steps
             program.share_state(session.program)
-            plan = _plan_of_alike(session.plans, program)
+            plan = _plan_of_alike(session.plans.values(), program)
             plan = plan or self._planned(problem_here(program), self._terms)
             program = program.for_plan(plan)
             if program.lasting == session.program.lasting:
-                return session.add(batch, program, plan, variant)
-        self._begin_anew(batch, program, plan)
+                return session.add(key, program, plan)
+        self._begin_anew(key, program, plan)
         return self.executor(batch)
 
-    def _notice_changes(self) -> None:
+    def notice_changes(self) -> None:
         """Follow the model to the state it is in: one that is known, or a new one."""
+        self.session.check_whole()
         what = self._watches[self._variant].change()
         if what is None:
             return
@@ -179,13 +185,15 @@ class PlannedSteps:
         while len(self._watches) >= _MOST_VARIANTS:
             oldest = next(iter(self._watches))
             del self._watches[oldest]
-            self.session.forget(oldest)
+            for key in self.session.plans:
+                if isinstance(key, tuple) and key[0] == oldest:
+                    self.session.forget(key)
         self._watches[self._variant] = watch  # last: used last
 
-    def _begin_anew(self, batch: Any, program: Program, plan: Plan) -> None:
+    def _begin_anew(self, key: Hashable, program: Program, plan: Plan) -> None:
         """Go on with other parameters, buffers or state than before."""
         old = self.session
-        self.session = Session(program, plan, old.store, batch, variant=self._variant)
+        self.session = Session(program, plan, old.store, key)
         self.session.steps, self.session.peak_bytes = old.steps, old.peak_bytes
         self._watches = {self._variant: self._watches[self._variant]}
 

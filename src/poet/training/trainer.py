@@ -23,7 +23,7 @@ from torch import nn
 from poet.errors import PoetError, PoetWarning
 from poet.planning.question import read_costs, terms
 from poet.rewrites.granularity import Granularity
-from poet.runtime.session import Session
+from poet.runtime.session import Session, shape_text
 from poet.runtime.state import saving
 from poet.runtime.state.checkpoints import Checkpoint, Origin
 from poet.runtime.state.generations import Found, Generations
@@ -63,6 +63,9 @@ class TrainingSource(NamedTuple):
             autocast=self.autocast,
             cache=self.cache,
         )
+
+    def key(self, batch: Any) -> str:
+        return shape_text(batch)
 
     def watch(self) -> Watch:
         roots = {"": self.model, "loss_fn": self.loss_fn}
@@ -153,6 +156,7 @@ class Trainer:
 
     def executor_for(self, batch: Any) -> Executor:
         """Who runs batches of this shape; a new shape is captured and planned first."""
+        self._planned.notice_changes()
         return self._planned.executor(batch)
 
     # What it is, and what it took

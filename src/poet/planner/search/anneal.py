@@ -311,10 +311,11 @@ class _FlatProblem:
         graph, step_end = self.graph, len(self.graph.ops)
         last_run = list(range(step_end))
         last = [-1] * len(graph.tensors)
+        pinned = frozenset(self.budget.pinned)
 
         def settle(i: int) -> None:
             last[i] = max((last_run[k] for k in graph.readers[i]), default=-1)
-            if self.budget.end.get(i, "store") != "store":
+            if i in pinned or self.budget.end.get(i, "store") != "store":
                 last[i] = step_end
             last[i] = min(last[i], self.consumed_by[i])
 

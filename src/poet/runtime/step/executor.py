@@ -5,8 +5,7 @@ optimizer state are the model's own storages: where the plan frees one, its stor
 filled again by a page-in, so that no other copy exists.
 """
 
-import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from poet.errors import PoetError
 from poet.referee.replay import check
 from poet.runtime.step.machine import Machine
+from poet.runtime.step.passes import Pass
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
@@ -53,12 +53,13 @@ class Executor:
                 f"the plan pages {len(self.pages)} tensors and needs a store: give a folder"
             )
         heirs = graph.heir.values()
-        wanted = (*layout.outputs, *layout.gradients.values(), *heirs)
         _check_runs(plan)
-        handed_out = (*layout.outputs, *heirs) if layout.tangents else ()
+        gradients = (piece.tensor for piece in layout.input_gradients.values())
+        wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *heirs)
+        handed_out = (*layout.outputs, *graph.heir, *heirs) if layout.tangents else ()
         self.tape = tape_of(
-            graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)), handed_out,
-            laps=lap is not None,
+            graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)),
+            tuple(dict.fromkeys(handed_out)), laps=lap is not None,
         )  # fmt: skip
         self._lap = lap
         self._early = check(in_turns(plan)).violation is None
@@ -98,12 +99,17 @@ class Executor:
         machine.finish()
         return self.program.finish(made.get), machine
 
-    def begin(self, batch: Any) -> "Pass":
-        """The forward pass of a step that waits for gradients of its outputs."""
-        machine, given = self._prepared(batch)
-        return Pass(self, machine, self.tape.run(machine, given))
+    def begin(self, batch: Any, beside_bytes: int = 0) -> Pass:
+        """The forward pass of a step that waits for gradients of its outputs.
 
-    def _prepared(self, batch: Any) -> tuple[Machine, dict[int, torch.Tensor]]:
+        `beside_bytes` of the budget are taken by somebody else.
+        """
+        machine, given = self._prepared(batch, beside_bytes)
+        return Pass(self.program, self.plan, machine, self.tape, given)
+
+    def _prepared(
+        self, batch: Any, beside_bytes: int = 0
+    ) -> tuple[Machine, dict[int, torch.Tensor]]:
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
         pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]
@@ -126,7 +132,7 @@ class Executor:
         if self._frees_inputs:  # the batch is the caller's: what the step frees must be its own
             for i in program.layout.inputs.values():
                 given[i] = given[i].clone()
-        machine.start(given)
+        machine.start(given, beside_bytes)
         return machine, given
 
     def _check_apart(self, given: dict[int, torch.Tensor], seats: Iterable[int]) -> None:
@@ -159,77 +165,3 @@ def _check_runs(plan: Plan) -> None:
             "the plan starts with some parameters, buffers or state in RAM and others in the "
             "store; a trainer keeps them in one place. Plan again"
         )
-
-
-class Pass:
-    """A step between its forward and its backward pass."""
-
-    def __init__(
-        self, executor: Executor, machine: Machine, tape: Generator[Any, Any, Any]
-    ) -> None:
-        self.executor, self.machine = executor, machine
-        self._tape = tape
-        self._holder: weakref.ref[Any] | None = None
-        self.is_waiting = True
-        self._made: dict[int, torch.Tensor] = self._advance(None)
-        # Until the backward pass the model is the user's: no buffer of it may be empty.
-        executor.program.hand_over(self._made.get, only_empty=True)
-
-    @property
-    def outputs(self) -> list[torch.Tensor]:
-        return [self._made[i] for i in self.executor.program.layout.outputs]
-
-    def held_by(self, holder: Any) -> None:
-        """As long as this lives, a backward pass may come."""
-        self._holder = weakref.ref(holder)
-
-    @property
-    def forgotten(self) -> bool:
-        """Whether nobody can ask for the backward pass any more."""
-        return self._holder is not None and self._holder() is None
-
-    def go_on(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:
-        """The backward pass: gradients of the outputs in, gradients of the parameters out."""
-        if not self.is_waiting:
-            raise PoetError(
-                "the backward pass of this step has run already, and its tensors are freed"
-            )
-        self.is_waiting = False
-        program = self.executor.program
-        tangents = {}
-        for place, i in program.layout.tangents.items():
-            about, given = program.graph.tensors[i], gradients[place]
-            like = self._made[program.layout.outputs[place]]
-            given = torch.zeros_like(like) if given is None else given
-            strides = about.strides or torch.empty(like.shape, device="meta").stride()
-            if given.stride() != strides:
-                given = torch.empty_strided(
-                    like.shape, strides, dtype=like.dtype, device=like.device
-                ).copy_(given)
-            tangents[i] = given
-        self._made = {}
-        made = self._advance(tangents)
-        self.machine.finish()
-        return program.finish(made.get).gradients
-
-    def abandon(self) -> None:
-        """No backward pass will come: keep the buffers that the forward pass changed."""
-        self.is_waiting = False
-        self._tape.close()
-        self.machine.finish()
-        program = self.executor.program
-        program.hand_over(self._made.get)
-        self._made = {}
-
-    def _advance(self, tangents: dict[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
-        before = torch.is_grad_enabled()
-        device = self.executor.program.model_device.type
-        try:
-            with torch.autocast(device, enabled=False):
-                made: dict[int, torch.Tensor] = self._tape.send(tangents)
-                return made
-        except StopIteration as done:
-            found: dict[int, torch.Tensor] = done.value
-            return found
-        finally:
-            torch._C._set_grad_enabled(before)

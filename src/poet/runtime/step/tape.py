@@ -82,7 +82,6 @@ class _Writer:
         self.runs = Counter(step.op for step in schedule if isinstance(step, Compute))
         self.ran: set[int] = set()
         self.phase = ""
-        self.halted = False
 
     def tape(self) -> Tape:
         for i in sorted(self.ram):
@@ -152,7 +151,7 @@ class _Writer:
             elif self.runs[k] > 1:
                 self._line(f"machine.draw({k})")
         if op.calls[0].kind == "poet.tangent":
-            self._tangent(op)
+            self._tangents(op)
         else:
             self._calls(k, op, way, missing)
         if op.random_state_bytes and k in self.ran:
@@ -168,14 +167,15 @@ class _Writer:
         self.ram -= set(op.consumed)
         self.ram |= set(missing)
 
-    def _tangent(self, op: Op) -> None:
-        """Take a gradient from the caller; the first time, hand out the outputs and wait."""
-        if not self.halted:
-            made = ", ".join(f"{i}: t{i}" for i in self.outputs if i in self.ram)
-            self._line(f"tangents = yield {{{made}}}")
-            self._line("grad_mode(False)")
-            self.halted = True
-        self._line(f"t{op.outputs[0]} = tangents.pop({op.outputs[0]})")
+    def _tangents(self, op: Op) -> None:
+        """Hand out the outputs, and wait for their gradients."""
+        for old, new in self.graph.heir.items():
+            self._line(f"t{old}, t{new} = machine.exchange(t{old}, t{new})")
+        made = ", ".join(f"{i}: t{i}" for i in self.outputs)
+        self._line(f"tangents = yield {{{made}}}")
+        self._line("grad_mode(False)")
+        for i in op.outputs:
+            self._line(f"t{i} = tangents.pop({i})")
 
     def _calls(self, k: int, op: Op, way: Way, missing: list[int]) -> None:
         last: dict[str, int] = {}
