@@ -39,7 +39,7 @@ def ops_seen(program: Program) -> list[Seen]:
 
     executor = Executor(program, plan, lap=lap)
     executor.run(None)
-    machine, given = executor._prepared(None)
+    machine, given = executor.prepared(None)
     watch = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
     with torch.enable_grad(), _hushed(), watch as watched:  # the tape leaves another mode behind
         executor.tape.run(machine, given)

@@ -362,6 +362,21 @@ def test_batches_that_no_step_could_tell_apart_are_refused() -> None:
     assert same.isfinite()
 
 
+def test_a_step_that_fails_before_its_first_update_changes_nothing() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    trainer = poet.Trainer(
+        model, F.cross_entropy, sgd(model), example=(X, labels), ram="100%", time_limit=0.5
+    )
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(IndexError, match="out of bounds"):  # as eager says it
+        trainer.step(X, labels + 3)
+    assert all(map(same_bits, before.values(), model.state_dict().values()))
+    trainer.step(X, labels)
+    with pytest.raises(RuntimeError, match="Long"):
+        trainer.step(X, labels.int())
+
+
 def test_threads_take_turns_or_are_told() -> None:
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
     x = torch.randn(64, 256)

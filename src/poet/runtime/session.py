@@ -5,12 +5,13 @@ buffers and optimizer state live in the store between steps, the model shows NaN
 them back until the next step. Who captures and plans is `poet.training`; who saves and loads is
 `state.saving`.
 
-A step that fails halfway leaves a model that is neither before nor after it. Nothing of it is given
-away until a checkpoint or a state dict has been loaded, which undoes the step.
+A step that fails after its first update leaves a model that is neither before nor after it. Nothing
+of it is given away until a checkpoint or a state dict has been loaded, which undoes the step.
 """
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -49,6 +50,9 @@ class Session:
         self._lap = lap
         self._executors: dict[Hashable, Executor] = {}
         self._added = 0
+        # In the order in which what lasts is moved all at once (`PersistentState`).
+        by_page = sorted(self.program.lasting.items(), key=itemgetter(1))
+        self._pages_of = {what: page for page, (what, _) in enumerate(by_page)}
         self._pages: dict[int, int] = {}
         self._in_parts: frozenset[int] = frozenset()
         self.add(key, self.program, plan)
@@ -72,7 +76,9 @@ class Session:
         """Run batches of this key by this plan. Pages of the store are laid out anew."""
         self._added += 1
         first_page = _PAGES * self._added
-        executor = Executor(program, plan, self.store, first_page, self._lap)
+        for what in program.lasting:
+            self._pages_of.setdefault(what, len(self._pages_of))
+        executor = Executor(program, plan, self.store, first_page, self._pages_of, self._lap)
         pages, in_parts = {**self._pages, **executor.pages}, self._in_parts | executor.in_parts
         if self.store is not None and (pages, in_parts) != (self._pages, self._in_parts):
             self.store.reserve(pages, in_parts)
@@ -91,6 +97,13 @@ class Session:
         self.check_whole()
         return self._executors.get(key)
 
+    def can_add(self, program: Program) -> bool:
+        """Whether all that this program keeps from step to step is kept, saved and paged here."""
+        mine, theirs = self.program.lasting.keys(), program.lasting.keys()
+        if self.is_paged:
+            return mine == theirs
+        return theirs <= mine or not self.program.layout.member  # nothing of it but the model
+
     def forget(self, key: Hashable) -> None:
         """Let go of what runs batches of this key."""
         del self._executors[key]
@@ -106,11 +119,12 @@ class Session:
                 raise
         self.program.lend(executor.program)
         executor.program.steps_done = self.steps
+        machine, given = executor.prepared(batch)
         try:
-            result, machine = executor.run(batch)
+            result = executor.follow(machine, given)
         except BaseException:
-            self.is_broken = True
-            persistent.hide_empty()
+            is_hidden = persistent.hide_empty()
+            self.is_broken = machine.has_updated or is_hidden or persistent.away
             raise
         if persistent.away:  # what the plan left in RAM is in the store, too
             persistent.empty()

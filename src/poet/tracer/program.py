@@ -37,6 +37,13 @@ class Result(NamedTuple):
     gradients: dict[str, torch.Tensor]
 
 
+class Lasting(NamedTuple):
+    """What tells tensors apart that last from step to step."""
+
+    name: str
+    nbytes: int
+
+
 class Program:
     """A captured training step of one model."""
 
@@ -107,12 +114,12 @@ class Program:
             self.fused._training = other._training
 
     @property
-    def lasting(self) -> dict[str, tuple[Any, ...]]:
-        """What the step keeps from one to the next, by name: which parameters, buffers, state."""
+    def lasting(self) -> dict["Lasting", int]:
+        """The tensors that the step keeps for the next: parameters, buffers, optimizer state."""
         layout, tensors = self.layout, self.graph.tensors
         named = {**layout.parameters, **layout.buffers}
         named |= {f"{n}/{kept}": i for n, held in layout.state.items() for kept, i in held.items()}
-        return {name: (tensors[i].nbytes, tensors[i].dtype) for name, i in named.items()}
+        return {Lasting(name, tensors[i].nbytes): i for name, i in named.items()}
 
     @cached_property
     def fused(self) -> "Program":

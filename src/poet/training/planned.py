@@ -164,7 +164,7 @@ class PlannedSteps:
             plan = _plan_of_alike(session.plans.values(), program)
             plan = plan or self._planned(problem_here(program), self._terms)
             program = program.for_plan(plan)
-            if program.lasting == session.program.lasting:
+            if session.can_add(program):
                 return session.add(key, program, plan)
         self._begin_anew(key, program, plan)
         return self.executor(batch)

@@ -5,7 +5,7 @@ optimizer state are the model's own storages: where the plan frees one, its stor
 filled again by a page-in, so that no other copy exists.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from poet.runtime.step.passes import Pass
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
-from poet.tracer.program import Program, Result
+from poet.tracer.program import Lasting, Program, Result
 from poet.values.plan import Plan, in_turns
 from poet.values.schedule import PERSISTENT, Compute, Free, PageIn, PageOut, not_kept
 
@@ -26,7 +26,7 @@ class Executor:
     """Runs one plan of one program.
 
     Its pages are numbered from `first_page`, but for those of parameters, buffers and state, which
-    are numbered in order from 0: plans of one model for several batch shapes share them. `lap` is
+    have the numbers in `pages_of`: plans of one model for several batch shapes share them. `lap` is
     told when an instruction has ended, with the frees that follow it, by its place in the schedule.
     """
 
@@ -36,6 +36,7 @@ class Executor:
         plan: Plan,
         store: Store | None = None,
         first_page: int = 0,
+        pages_of: Mapping[Lasting, int] = {},
         lap: Callable[[int], None] | None = None,
     ) -> None:
         program = program.for_plan(plan)
@@ -43,7 +44,7 @@ class Executor:
             raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
         self.program, self.plan, self.store = program, plan, store
         graph, layout = plan.graph, program.layout
-        lasting = {i: page for page, i in enumerate(sorted(program.homes()))}
+        lasting = {i: pages_of[what] for what, i in program.lasting.items() if what in pages_of}
         self.slots = {i: lasting.get(slot, first_page + slot) for i, slot in enumerate(graph.slot)}
         variants = {(s.op, s.variant) for s in plan.schedule if isinstance(s, Compute)}
         ways = {(k, name): way_of(graph, k, name, plan.costs.ops[k][name]) for k, name in variants}
@@ -89,7 +90,11 @@ class Executor:
 
     def run(self, batch: Any) -> tuple[Result, Machine]:
         """One step. The machine tells what it took."""
-        machine, given = self._prepared(batch)
+        machine, given = self.prepared(batch)
+        return self.follow(machine, given), machine
+
+    def follow(self, machine: Machine, given: dict[int, torch.Tensor]) -> Result:
+        """The step that was prepared."""
         before = torch.is_grad_enabled()
         try:
             with torch.autocast(self.program.model_device.type, enabled=False):
@@ -97,19 +102,20 @@ class Executor:
         finally:
             torch._C._set_grad_enabled(before)
         machine.finish()
-        return self.program.finish(made.get), machine
+        return self.program.finish(made.get)
 
     def begin(self, batch: Any, beside_bytes: int = 0) -> Pass:
         """The forward pass of a step that waits for gradients of its outputs.
 
         `beside_bytes` of the budget are taken by somebody else.
         """
-        machine, given = self._prepared(batch, beside_bytes)
+        machine, given = self.prepared(batch, beside_bytes)
         return Pass(self.program, self.plan, machine, self.tape, given)
 
-    def _prepared(
+    def prepared(
         self, batch: Any, beside_bytes: int = 0
     ) -> tuple[Machine, dict[int, torch.Tensor]]:
+        """A step about to begin. A batch that does not fit is refused, and nothing has happened."""
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
         pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]

@@ -51,6 +51,8 @@ class Machine:
         self._bytes: dict[int, int] = {}
         self._coming: dict[int, tuple[PageTransfer, torch.Tensor]] = {}
         self._going: dict[int, tuple[PageTransfer, int]] = {}
+        self.has_updated = False
+        """Whether an update has begun: before that, a step has changed nothing that lasts."""
         self._drawn: dict[int, torch.Tensor] = {}
         self._now: torch.Tensor | None = None
 
@@ -59,10 +61,10 @@ class Machine:
 
         Of a batch that is a piece of something larger, the rest is none of the step's business.
         """
-        self._bytes = {
-            i: min(tensor.untyped_storage().nbytes(), self.graph.tensors[i].nbytes)
-            for i, tensor in given.items()
-        }
+        self._bytes = {i: tensor.untyped_storage().nbytes() for i, tensor in given.items()}
+        for i in given:
+            if self.graph.tensors[i].role == "input":
+                self._bytes[i] = min(self._bytes[i], self.graph.tensors[i].nbytes)
         self.live_bytes = self.peak_bytes = 0
         self.hold(sum(self._bytes.values()) + beside_bytes)
         self._coming.clear()

@@ -81,6 +81,7 @@ class _Writer:
         self.leaving: set[int] = set()
         self.runs = Counter(step.op for step in schedule if isinstance(step, Compute))
         self.ran: set[int] = set()
+        self.updates = False
         self.phase = ""
 
     def tape(self) -> Tape:
@@ -142,6 +143,9 @@ class _Writer:
             if i in self.leaving:
                 self._line(f"machine.settle({i})")
         self._line(f"machine.room({k}, {new + again + way.workspace_bytes})")
+        if any(call.kind in KERNELS for call in op.calls) and not self.updates:
+            self._line("machine.has_updated = True")
+            self.updates = True
         if (op.phase == "forward") != (self.phase == "forward") or not self.phase:
             self._line(f"grad_mode({op.phase == 'forward'})")
         self.phase = op.phase
