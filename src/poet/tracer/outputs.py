@@ -10,7 +10,6 @@ with; `lowering` leaves the copies out again.
 """
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
@@ -18,12 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
-from poet.tracer.step import Example, Step
-
-_PLAIN = (
-    bool, int, float, complex, str, bytes, type(None), type(...), Enum,
-    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
-)  # fmt: skip
+from poet.tracer.step import PLAIN, Example, Step, check_leaf
 
 
 class Called(NamedTuple):
@@ -52,7 +46,7 @@ class Called(NamedTuple):
                 )
                 tensors[id(leaf)] = leaf
             else:
-                _check_plain(leaf)
+                check_leaf(leaf)
                 places.append(None)
         return Example(
             tensors=tuple(tensor.detach() for tensor in tensors.values()),
@@ -160,7 +154,7 @@ class Outputs(Step):
         parts: list[Any] = []
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor):
-                _check_plain(leaf, returned=True)
+                _check_returned(leaf)
                 parts.append(leaf)
             elif id(leaf) in known:
                 parts.append(known[id(leaf)])
@@ -209,17 +203,12 @@ def _check_tensor(tensor: torch.Tensor) -> None:
         )
 
 
-def _check_plain(leaf: Any, returned: bool = False) -> None:
-    if isinstance(leaf, _PLAIN):
+def _check_returned(leaf: Any) -> None:
+    if isinstance(leaf, PLAIN):
         return
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
-    if returned:
-        raise PoetError(
-            f"the model returns a {kind}, which POET cannot take apart, so that tensors in it "
-            "would be lost. Return tensors, numbers and words, in tuples, lists or dicts"
-        )
     raise PoetError(
-        f"the model is called with a {kind}: POET could not tell when it changes. Give tensors, "
-        "numbers and words, in tuples, lists or dicts"
-        + (" (torch.from_numpy makes a tensor of an array)" if kind.startswith("numpy") else "")
+        f"the model returns a {kind}, which POET cannot take apart, so that tensors in it would be "
+        "lost. Return tensors, numbers and words, in tuples, lists or dicts"
+        + (" (model.config.use_cache = False leaves it out)" if "Cache" in kind else "")
     )

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
 
-_PLAIN = (
+PLAIN = (
     torch.Tensor, bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype,
     torch.device, torch.Size, torch.layout, torch.memory_format, slice,
 )  # fmt: skip
@@ -57,7 +57,7 @@ def take_apart(example: Any) -> Example:
     leaves, spec = pytree.tree_flatten(example)
     is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
     for leaf in leaves:
-        _check_leaf(leaf)
+        check_leaf(leaf)
     numbers = itertools.count()
     return Example(
         tensors=tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)),
@@ -67,9 +67,9 @@ def take_apart(example: Any) -> Example:
     )
 
 
-def _check_leaf(leaf: Any) -> None:
+def check_leaf(leaf: Any) -> None:
     """A constant becomes part of the captured step, so it must be told apart from every other."""
-    if isinstance(leaf, _PLAIN):
+    if isinstance(leaf, PLAIN):
         return
     kind = type(leaf)
     what = f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")

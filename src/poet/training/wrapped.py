@@ -14,9 +14,7 @@ Which outputs get a gradient is not known before the backward pass: a guess is p
 where it was wrong, the forward pass runs again under the right plan.
 """
 
-import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -115,14 +113,13 @@ class Wrapped(nn.Module):
     and the same, by the same names. What is its own lies beside them, in slots.
     """
 
-    __slots__ = ("_busy", "_likely", "_pending", "_planned", "model", "peak_bytes")
+    __slots__ = ("_likely", "_pending", "_planned", "model", "peak_bytes")
     model: nn.Module
     """The module inside."""
     peak_bytes: int
     """The most RAM that a step has taken, the store's buffers among it."""
     _planned: PlannedSteps
     _pending: Pass | None
-    _busy: threading.Lock
     _likely: dict[Any, tuple[bool, ...]]
     """For calls of each kind, which outputs got a gradient last."""
 
@@ -133,7 +130,6 @@ class Wrapped(nn.Module):
             ("peak_bytes", 0),
             ("_planned", planned),
             ("_pending", None),
-            ("_busy", threading.Lock()),
             ("_likely", {}),
         ):
             object.__setattr__(self, name, value)
@@ -167,7 +163,7 @@ class Wrapped(nn.Module):
                 "a planned step has gradients by backward() alone, not by torch.func's transforms "
                 "or forward-mode differentiation. Use the model inside, .model, for those"
             )
-        with self._alone():
+        with self._planned.alone():
             return self._begin(call)
 
     def _gets_gradients(self, call: Called) -> bool:
@@ -209,7 +205,7 @@ class Wrapped(nn.Module):
                 "create_graph=True asks for gradients of gradients, which a planned backward pass "
                 "does not have. Use the model inside, .model, for that"
             )
-        with self._alone():
+        with self._planned.alone():
             going.check_waits()
             used = tuple(each is not None for each in gradients)
             if used != going.program.returned.used:
@@ -227,6 +223,13 @@ class Wrapped(nn.Module):
     def _again(self, step: "_Step", going: Pass, used: tuple[bool, ...]) -> Pass:
         """The same forward pass under a plan for the outputs that did get a gradient."""
         going.check_unchanged(again=True)
+        self._planned.notice_changes()
+        if self._planned.key(step.call._replace(used=None)) != step.kind:
+            raise PoetError(
+                "the model, or what it was called with, has changed since the forward pass, which "
+                "must run again, since other outputs got a gradient than were planned for. Change "
+                "it after backward"
+            )
         self._likely[step.kind] = used
         buffers = dict(self.model.named_buffers(remove_duplicate=False))
         old = {name: value.clone() for name, value in going.old_buffers.items()}
@@ -250,18 +253,6 @@ class Wrapped(nn.Module):
             raise
         finally:
             machine.set_random_state(now)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
-            raise PoetError(
-                "this model runs in another thread: one step at a time is planned. Wrap a copy of "
-                "the model for each thread, or take turns"
-            )
-        try:
-            yield
-        finally:
-            self._busy.release()
 
     # What the model may have its own way of doing
 
