@@ -23,7 +23,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **capture.BENCHMARKS,
     **training.BENCHMARKS,
     "stores": stores.main,
-    "train-peak": peaks.main,
+    **peaks.BENCHMARKS,
     **kills.BENCHMARKS,
     **predict.BENCHMARKS,
     **firmware.BENCHMARKS,

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import poet
 from poet.costs.analytic import analytic
@@ -65,6 +66,20 @@ def test_recurrent_networks_without_onednn(name: str, monkeypatch: pytest.Monkey
     program = captured(ALL[name](), ADAM, cache=False)
     assert not any("mkldnn" in call.kind for op in program.graph.ops for call in op.calls)
     check_bytes(program)
+
+
+class Packed(Recurrent):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(x, torch.tensor([12, 9, 7, 5, 1]))
+        made: torch.Tensor = self.head(pad_packed_sequence(self.net(packed)[0])[0])
+        return made
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_packed_sequences_are_refused(kind: str) -> None:
+    task = (Packed(kind), (torch.randn(12, 5, 16), torch.randn(12, 5, 4)), F.mse_loss)
+    with pytest.raises(poet.PoetError, match="packed sequences"):
+        captured(task, ADAM, cache=False)
 
 
 @pytest.mark.slow

@@ -28,6 +28,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         _DATA_DEPENDENT,
     ),
     (
+        r"failed to unpack the object",
+        "a size is taken from the values of a tensor, as packed sequences take theirs from "
+        "lengths. Pad the batch to one length instead, and mask the padding in the loss",
+    ),
+    (
         r"no fake impl|fake impl|meta kernel|Meta.*backend|'Meta'|UnsupportedOperator|"
         r"unsupported operator|tried to run .* with the 'Meta'|FakeTensor",
         "an operator has no kernel for tracing shapes. Give it one with "
