@@ -163,6 +163,7 @@ def _run(case: Case) -> None:
 def _a_byte_less(folder: Path) -> str:
     """What the linker says of an image with a byte less than it takes."""
     made, _ = read_folder(folder)
+    build(folder, made)
     ram, script = image_ram(folder, made), folder / "link.ld"
     kept = script.read_text()
     script.write_text(
@@ -192,7 +193,7 @@ def _past_the_end(folder: Path) -> str:
     text = text.replace(".arena (NOLOAD) : ALIGN(8) {", f".arena {hex(begin)} (NOLOAD) : {{")
     script.write_text(text)
     try:
-        emulate(folder, steps=1)
+        emulate(folder, steps=1, edited=True)
     except PoetError as error:
         return next((x for x in str(error).splitlines() if "fault" in x), str(error)[-200:]).strip()
     finally:

@@ -19,7 +19,8 @@ from poet.errors import PoetError
 from poet.firmware.boards import FOLDER, find_board
 from poet.firmware.emulate.emulation import CROSS_COMPILER, emulator_command
 from poet.firmware.place.arena import least_bytes, placed
-from poet.firmware.write.folder import LINK, SOURCES, board_flags, link_script
+from poet.firmware.write.folder import LINK, board_flags, link_script
+from poet.firmware.write.text import SOURCES
 from poet.reports.tables import print_table
 from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer

@@ -1,5 +1,6 @@
 """Plans and firmware for the tests, made once."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 
 import poet
 from poet.firmware.emit import emit
+from poet.firmware.write.folder import FLAGS
+from poet.firmware.write.text import SOURCES
 from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
 from poet.values.plan import Plan
@@ -85,6 +88,18 @@ def emitted(tmp_path: Path) -> Emitter:
         return folder
 
     return write
+
+
+def built_kernels(folder: Path, names: tuple[str, ...]) -> ctypes.CDLL:
+    """A library of some files of kernels; what train.c does with a bad index is not in it."""
+    stub = folder / "stub.c"
+    stub.write_text('#include "kernels.h"\nvoid no_such_index(int64_t i, int32_t n)\n'
+                    "{\n    (void)i;\n    (void)n;\n    __builtin_trap();\n}\n")  # fmt: skip
+    files = [str(stub), *(str(SOURCES / f"{name}.c") for name in names)]
+    path = folder / "kernels.so"
+    words = [*FLAGS.split(), f"-I{SOURCES}", "-fPIC", "-shared"]
+    subprocess.run(["cc", *words, "-o", str(path), *files], check=True)
+    return ctypes.CDLL(str(path))
 
 
 def run_make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poet.firmware.write.folder import SOURCES
+from poet.firmware.write.text import SOURCES
 from poet.native import built
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]

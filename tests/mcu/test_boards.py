@@ -94,7 +94,7 @@ def test_more_ram_than_the_board_has_faults(
     text = text.replace(".arena (NOLOAD) : ALIGN(8) {", f".arena {end} (NOLOAD) : {{")
     script.write_text(text)
     with pytest.raises(PoetError, match="fault"):
-        emulate(folder, steps=1)
+        emulate(folder, steps=1, edited=True)
 
 
 def test_a_damaged_card_is_refused(tight: tuple[Plan, Path]) -> None:

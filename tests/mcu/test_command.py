@@ -66,7 +66,7 @@ def test_transfers_that_were_not_planned_are_a_failed_check(
     source = (out / "step.c").read_text()
     line = next(line for line in source.splitlines() if line.strip().startswith("page_out("))
     (out / "step.c").write_text(source.replace(line, line + "\n" + line, 1))
-    done = poet_command("emulate", out)
+    done = poet_command("emulate", out, "--edited")
     assert done.code == 5
     assert "were planned" in done.err
 

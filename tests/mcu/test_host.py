@@ -13,7 +13,7 @@ from poet.firmware.card.image import read_tensors
 from poet.firmware.card.safetensors import read_safetensors, write_safetensors
 from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import build, emulate
-from poet.firmware.reference import dropout_mask
+from poet.firmware.reference_steps import dropout_mask
 from poet.firmware.write.folder import read_folder
 from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
@@ -63,11 +63,9 @@ def test_a_transformer_trains(optimizer: str, planned: Planner, emitted: Emitter
     emulate(folder)
     against = compare_card(folder)
     assert against is not None
-    if optimizer == "sgd":
-        assert against.is_close, against
-    # Adam's first steps are signs of gradients: those that are almost 0 may differ, and how our
-    # error compares with PyTorch's is the processor's chance.
-    assert against.difference < 1e-2, against
+    # Adam's first steps are signs of gradients, and that of the keys' bias is truly 0: rounding
+    # decides, here and in PyTorch.
+    assert against.is_close, against
 
 
 def test_no_complaints_from_the_sanitizers(planned: Planner, emitted: Emitter) -> None:
@@ -92,7 +90,7 @@ def test_a_second_compiler_agrees_on_no_optimization(planned: Planner, emitted: 
     fast, slow = emitted(plan), emitted(plan)
     emulate(fast)
     assert run_make(slow, "EXTRA=-O0").returncode == 0
-    emulate(slow)
+    subprocess.run(["./train"], cwd=slow, capture_output=True, check=True)
     assert (fast / "card.img").read_bytes() == (slow / "card.img").read_bytes()
 
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import random
-import subprocess
 from typing import Any
 
 import pytest
@@ -10,19 +9,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poet.firmware.write.folder import FLAGS, SOURCES
+from .conftest import built_kernels
 
 TOLERANCE = 3e-6
 
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    path = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    names = ("arithmetic", "conv", "conv_weight", "matmul", "norm", "pointwise", "pooling",
-             "reduce", "transformer")  # fmt: skip
-    files = [str(SOURCES / f"{name}.c") for name in names]
-    subprocess.run(["cc", *FLAGS.split(), "-fPIC", "-shared", "-o", str(path), *files], check=True)
-    return ctypes.CDLL(str(path))
+    names = (
+        "arithmetic",
+        "conv",
+        "conv_weight",
+        "matmul",
+        "norm",
+        "pointwise",
+        "pooling",
+        "reduce",
+        "transformer",
+    )
+    return built_kernels(tmp_path_factory.mktemp("kernels"), names)
 
 
 def struct(*values: int | float) -> Any:

@@ -2,7 +2,6 @@
 
 import ctypes
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from poet.firmware.card.image import read_tensors
 from poet.firmware.card.safetensors import write_safetensors
 from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import build, emulate
-from poet.firmware.write.folder import FLAGS, SOURCES, read_folder
+from poet.firmware.write.folder import read_folder
 from poet.firmware.write.kernels import statements
 from poet.values.graph import Call
 
 from . import nets
-from .conftest import NETS, Emitter, Planner
+from .conftest import NETS, Emitter, Planner, built_kernels
 from .test_kernels import at, same, struct
 
 SHAPE = (2, 3, 4, 5)
@@ -31,12 +30,17 @@ NOT, XOR, AND, OR = 3, 6, 8, 14
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    path = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    names = ("arithmetic", "attention", "loss", "mask", "matmul", "pointwise", "reduce",
-             "transformer")  # fmt: skip
-    files = [str(SOURCES / f"{name}.c") for name in names]
-    subprocess.run(["cc", *FLAGS.split(), "-fPIC", "-shared", "-o", str(path), *files], check=True)
-    return ctypes.CDLL(str(path))
+    names = (
+        "arithmetic",
+        "attention",
+        "loss",
+        "mask",
+        "matmul",
+        "pointwise",
+        "reduce",
+        "transformer",
+    )
+    return built_kernels(tmp_path_factory.mktemp("kernels"), names)
 
 
 def view(tensor: Tensor) -> Any:

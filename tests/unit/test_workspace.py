@@ -92,7 +92,6 @@ def test_an_output_in_place_of_an_input_is_nothing_new() -> None:
         ("poet.sgd", {"weight_decay": 0.0, "nesterov": False, "momentum": 0.9}, 0),
         ("poet.sgd", {"weight_decay": 0.1, "nesterov": False}, 32),
         ("poet.sgd", {"weight_decay": 0.0, "nesterov": True}, 32),
-        ("poet.sgd", {"weight_decay": {"tensor": 0}}, 32),
         ("poet.adam", {"weight_decay": 0.0}, 32),
         ("poet.adamw", {"weight_decay": 0.0}, 32),
     ],

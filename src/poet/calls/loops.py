@@ -129,7 +129,7 @@ def _is_large_parameter(graph: Graph, i: int) -> bool:
         and tensor.strides is None
         and tensor.shape is not None
         and len(tensor.shape) > 1
-        and tensor.nbytes >= LEAST_BYTES
+        and tensor.nbytes == 4 * prod(tensor.shape) >= LEAST_BYTES
     )
 
 

@@ -8,6 +8,7 @@ import typer
 from poet.cli.console import PAIRS, print_json, progress_bar, say, show_table, tell
 from poet.cli.exit_codes import CHECK_FAILED
 from poet.cli.options import FolderArgument, JsonFlag
+from poet.values.graph import printable
 from poet.values.quantities import amount_text, bytes_text
 
 
@@ -33,6 +34,7 @@ class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     as_planned: bool
     difference: float | None
     error_ratio: float | None
+    worst_ratio: float | None
 
 
 def emulate(
@@ -43,10 +45,16 @@ def emulate(
     seconds: Annotated[
         float, typer.Option("--time-limit", help="Give up after so many seconds.", min=0.1)
     ] = 600.0,
+    edited: Annotated[
+        bool,
+        typer.Option(
+            "--edited", help="Run the folder's own C and Makefile, which may do anything."
+        ),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Build a firmware folder, train on the emulated board, and compare with PyTorch."""
-    from poet.firmware.emulate.comparison import compare_card
+    from poet.firmware.emulate.comparison import MOST_ERROR, compare_card
     from poet.firmware.emulate.emulation import emulate as emulated
     from poet.firmware.write.folder import read_firmware
 
@@ -55,7 +63,7 @@ def emulate(
         show(f"training on {made.target}", 0, steps or made.steps)
         run = emulated(
             folder, steps, seconds,
-            lambda step, done, count: show(f"loss {step.loss:.5f}", done, count),
+            lambda step, done, count: show(f"loss {step.loss:.5f}", done, count), edited,
         )  # fmt: skip
     comparison = compare_card(folder)
     last = run.steps[-1]
@@ -70,6 +78,7 @@ def emulate(
         seconds=made.seconds, joules=made.joules, as_planned=not run.differences,
         difference=None if comparison is None else comparison.difference,
         error_ratio=None if comparison is None else comparison.error_ratio,
+        worst_ratio=None if comparison is None else comparison.worst_ratio,
     )  # fmt: skip
     if json:
         print_json(summary)
@@ -79,6 +88,11 @@ def emulate(
         say(text)
     if comparison is None and not json:
         tell("not compared with PyTorch: no reference for this number of steps")
+    if comparison is not None and not comparison.is_close:
+        say(
+            f"{printable(comparison.worst)} is {comparison.worst_ratio:.1f} times as far from a "
+            f"float64 run as rounding explains; the limit is {MOST_ERROR:g}"
+        )
     if run.differences or (comparison is not None and not comparison.is_close):
         raise typer.Exit(CHECK_FAILED)
 

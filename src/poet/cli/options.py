@@ -127,8 +127,8 @@ def asked_problem(
 
 
 _ARGUMENTS = (
-    "costs", "deadline", "device", "force", "optimizer", "params", "ram", "resume", "seed",
-    "solver", "store", "time_limit", "weights",
+    "costs", "deadline", "device", "edited", "force", "optimizer", "params", "ram", "resume",
+    "seed", "solver", "store", "time_limit", "weights",
 )  # fmt: skip
 _ARGUMENT = re.compile(
     rf'(?<![\w./-])({"|".join(_ARGUMENTS)})=(?:"([^"]*)"|True\b|(?=[\s,.;:)]|$))'

@@ -7,7 +7,7 @@
     write/       all of these    -> C source, and the folder that `make` builds
     c/           the kernels, and the loop that takes steps
     emulate/     a folder        -> what happened on the emulated board, beside PyTorch
-    reference    the same steps by PyTorch
+    reference    the same steps by PyTorch, in a process of their own (`reference_steps`)
 
-All but `emit` and `reference` need the plan alone, never torch.
+All but `emit` and `reference` need the plan alone; `reference_steps` alone needs torch.
 """

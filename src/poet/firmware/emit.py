@@ -18,12 +18,11 @@ from poet.firmware.card.initial import first_values, random_samples, samples_fro
 from poet.firmware.card.safetensors import Array
 from poet.firmware.emulate.comparison import REFERENCE
 from poet.firmware.place.arena import Placed, placed
-from poet.firmware.write.folder import Firmware, whole_folder, write_folder
+from poet.firmware.write.folder import Firmware, check_plan, whole_folder, write_folder
 from poet.planning.solve import solve
-from poet.referee.replay import check
 from poet.values.graph import Graph
 from poet.values.plan import Plan
-from poet.values.schedule import Effort, not_kept
+from poet.values.schedule import Effort
 
 _MOST = 2**32 - 1
 """The largest number that the header of a card holds."""
@@ -53,11 +52,12 @@ def emit(
     one that is written over (`force`) is as it was.
     """
     folder, board, graph = Path(folder), find_board(target), plan.graph
-    _check_plan(plan)
+    check_plan(plan)
     _check_numbers(seed=seed, samples=samples, steps=steps, lr=lr)
     _check_folder(folder, force)
     limit = _arena_limit(plan, board)
     plan, found = _fitting(plan, limit)
+    card_layout(plan, samples if data is None else 1)  # refused before anything is made
     tensors = _tensors(graph, weights, seed)
     records = _records(graph, data, samples, seed)
     card = card_layout(plan, len(records))
@@ -71,29 +71,10 @@ def emit(
         if find_spec("torch") is not None:
             from poet.firmware.reference import write_reference
 
-            write_reference(new / REFERENCE, graph, tensors, records, steps=steps, lr=lr, seed=seed)
+            write_reference(new)
     if find_spec("torch") is None:
         (folder / REFERENCE).unlink(missing_ok=True)  # of a card that is no longer there
     return made
-
-
-def _check_plan(plan: Plan) -> None:
-    if not plan.schedule:
-        text = f"the plan has no schedule: {plan.reason or plan.status}"
-        raise Infeasible(text, proven=plan.status == "infeasible")
-    verdict = check(plan)
-    if verdict.violation is not None:
-        raise PoetError(f"the plan is not valid: {verdict.violation.message}")
-    lost = not_kept(plan.graph, plan.budget)
-    if lost is not None:
-        raise PoetError(
-            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
-            "training needs. Plan again"
-        )
-    for i in inputs_of(plan.graph):
-        if plan.budget.start[i] == "store":
-            where = plan.graph.tensor_text(i)
-            raise PoetError(f"{where} starts in the store; C loads inputs into RAM")
 
 
 def _check_numbers(*, seed: int, samples: int, steps: int, lr: float) -> None:

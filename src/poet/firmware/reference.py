@@ -1,82 +1,68 @@
 """The reference: the steps that a new card asks for, as PyTorch takes them.
 
-`poet emulate` compares with them. They run in float32 and in float64, on the tensors and samples of
-the card, with the firmware's own random numbers in the place of PyTorch's.
+A plan is a file, and its operators run here: only those that POET knows, on tensors of the sizes
+that were checked, in a process of their own (`reference_steps`) with so much memory and time and no
+more. It ends with the call, however that ends, and with this process, should that be killed.
 """
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
 
 from poet.errors import PoetError
-from poet.firmware.card.image import Arrays, scalars
-from poet.firmware.card.safetensors import Array, write_safetensors
-from poet.runtime.step.reference import reference_step
+from poet.firmware.write.folder import read_folder
+from poet.runtime.memory_info import memory_info
 from poet.values.graph import Graph
 
-
-def write_reference(
-    path: Path,
-    graph: Graph,
-    tensors: Arrays,
-    records: list[Arrays],
-    *,
-    steps: int,
-    lr: float,
-    seed: int,
-) -> None:
-    """A safetensors file with the card's tensors before the steps and after them, and losses."""
-    loss = next((i for i, t in enumerate(graph.tensors) if t.role == "output"), None)
-    special = scalars(graph)
-    kept = {f"start/{graph.tensors[i].name}": array for i, array in tensors.items()}
-    for dtype in (torch.float32, torch.float64):
-        name = str(dtype).removeprefix("torch.")
-        state, losses = _as_torch(tensors), []
-        for number in range(1, steps + 1):
-            batch = _as_torch(records[(number - 1) % len(records)])
-            given = {"learning_rate": torch.tensor(lr, dtype=torch.float64),
-                     "step": torch.tensor(number)}  # fmt: skip
-            batch |= {i: given[argument] for argument, i in special.items()}
-
-            def mask(op: int, shape: tuple[int, ...], p: float, step: int = number) -> torch.Tensor:
-                return torch.from_numpy(dropout_mask(shape, p, seed, step, op))
-
-            try:
-                done = reference_step(graph, {**state, **batch}, dtype, mask)
-            except (IndexError, RuntimeError) as error:
-                raise PoetError(
-                    f"PyTorch cannot take step {number} of {graph.name}: {error}"
-                ) from error
-            state = {i: done[graph.heir.get(i, i)] for i in state}
-            if loss is not None:
-                losses.append(float(done[loss]))
-        for i, tensor in state.items():
-            kept[f"{name}/{graph.tensors[i].name}"] = tensor.contiguous().numpy()
-        kept[f"{name} losses"] = np.array(losses)
-    write_safetensors(kept, path)
+SECONDS = 1800.0
+"""The most that the steps may take."""
+_BESIDE_BYTES = 2**30
+_COPIES = 6
+"""Doubles, the tensors that a step begins with, and what kernels take for themselves."""
 
 
-def _as_torch(arrays: Arrays) -> dict[int, torch.Tensor]:
-    return {i: torch.from_numpy(array.copy()) for i, array in arrays.items()}
+def write_reference(folder: Path) -> None:
+    """The file `reference.safetensors` of a folder whose card is new."""
+    made, plan = read_folder(folder)
+    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
+    command = [sys.executable, "-P", "-m", "poet.firmware.reference_steps", str(folder)]
+    command += [str(_most_bytes(plan.graph))]
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(  # the pipe to it stays open: its end is that of this process
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
+            env=os.environ | {"PYTHONPATH": path},
+        ) as running,
+    ):  # fmt: skip
+        try:
+            code = running.wait(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            raise PoetError(
+                f"PyTorch had not taken {made.steps} steps of {plan.graph.name} after "
+                f"{SECONDS:g} s; the reference cannot be made. Try fewer steps"
+            ) from None
+        finally:
+            running.kill()
+        if code != 0:
+            said.seek(0)
+            raise PoetError(_why(code, said.read().decode(errors="replace"), plan.graph))
 
 
-def dropout_mask(shape: tuple[int, ...], p: float, seed: int, step: int, op: int) -> Array:
-    """The mask that dropout.c makes, number for number."""
-    with np.errstate(over="ignore"):
+def _most_bytes(graph: Graph) -> int:
+    """What the steps may take beside Python and PyTorch themselves."""
+    inside = max(sum(value.nbytes for value in op.values) for op in graph.ops)
+    total = sum(tensor.nbytes for tensor in graph.tensors) + inside
+    most = _BESIDE_BYTES + _COPIES * total
+    return min(most, memory_info().get("MemAvailable", most))
 
-        def mixed(x: Any) -> Any:
-            x = x ^ (x >> np.uint32(16))
-            x = x * np.uint32(0x7FEB352D)
-            x = x ^ (x >> np.uint32(15))
-            x = x * np.uint32(0x846CA68B)
-            return x ^ (x >> np.uint32(16))
 
-        key = mixed(mixed(mixed(np.uint32(seed)) + np.uint32(step)) + np.uint32(op))
-        count = int(np.prod(shape, dtype=np.int64))
-        drawn = mixed(key + np.arange(count, dtype=np.uint32)) >> np.uint32(8)
-    kept = np.float32(1.0 - p)
-    chance = drawn.astype(np.float32) * np.float32(1 / 16777216)
-    value = np.float32(1) / kept if kept > 0 else np.float32(0)
-    return np.where(chance < kept, value, np.float32(0)).reshape(shape)
+def _why(code: int, said: str, graph: Graph) -> str:
+    lines = said.strip().splitlines()
+    if code == 2 and lines:
+        return lines[-1]
+    how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+    last = f": {lines[-1][:400]}" if lines else ""
+    return f"PyTorch ended with {how} in the steps of {graph.name}{last}"

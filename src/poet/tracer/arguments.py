@@ -83,7 +83,10 @@ def constant(tag: str, content: str) -> Any:
         return float(content)
     if tag == "device":
         return torch.device(content)
-    return getattr(torch, content)
+    found = getattr(torch, content, None)
+    if not isinstance(found, torch.dtype | torch.layout | torch.memory_format):
+        raise PoetError(f"this torch ({torch.__version__}) has no {tag} {content!r}")
+    return found
 
 
 def named_arguments(node: torch.fx.Node) -> dict[str, Any]:

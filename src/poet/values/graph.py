@@ -9,6 +9,7 @@ tensor after the op that consumes it. This module knows nothing of devices, cost
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from math import inf, isfinite
@@ -17,6 +18,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from poet.values.graph_checks import check_ids, check_order, check_pairs, check_successors
+from poet.values.operators import check_given
 
 Role = Literal[
     "input", "parameter", "buffer", "activation", "gradient", "optimizer_state", "output"
@@ -32,6 +34,11 @@ _TAGS = {
     "tensor": int, "value": int, "float": str, "dtype": str, "device": str, "layout": str,
     "memory_format": str,
 }  # fmt: skip
+_WORDS = {
+    "float": re.compile("-?inf|nan"), "device": re.compile(r"[a-z]+(:\d+)?"),
+    **dict.fromkeys(("dtype", "layout", "memory_format"), re.compile(r"\w+", re.ASCII)),
+}  # fmt: skip
+"""What the texts among them may be."""
 
 
 def printable(name: str) -> str:
@@ -278,7 +285,8 @@ def _check_calls(op: Op) -> None:
             if (tag == "tensor" and i not in known) or (tag == "value" and not 0 <= i < n):
                 raise ValueError(f"value {n} of op {op.name!r} is a view of {tag} {i}, not its own")
     for call in op.calls:
-        for key, target in _references(call.arguments, f"{call.kind} in op {op.name!r}"):
+        where = f"{call.kind} in op {op.name!r}"
+        for key, target in _references(call.arguments, where):
             if key == "tensor" and target not in known:
                 raise ValueError(
                     f"{call.kind} in op {op.name!r} reads tensor {target}, which is not the op's"
@@ -304,6 +312,10 @@ def _check_calls(op: Op) -> None:
                     f"{call.kind} in op {op.name!r} writes tensor {result['tensor']}, "
                     "which is not one of the op's outputs"
                 )
+        try:
+            check_given(call.kind, call.arguments)
+        except ValueError as error:
+            raise ValueError(f"{where} cannot be called: {error}") from None
 
 
 def _references(argument: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -319,7 +331,8 @@ def _references(argument: Any, where: str, depth: int = 0) -> Iterator[tuple[str
                 yield from _references(item, where, depth + 1)
             return
         key, target = next(iter(argument.items())) if len(argument) == 1 else ("", None)
-        if key not in _TAGS or type(target) is not _TAGS[key]:
+        is_right = key in _TAGS and type(target) is _TAGS[key]
+        if not is_right or (key in _WORDS and not _WORDS[key].fullmatch(str(target))):
             raise ValueError(f"{where} has an argument POET does not know: {str(argument)[:80]}")
         yield key, target
     elif isinstance(argument, float) and not isfinite(argument):

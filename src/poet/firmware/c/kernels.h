@@ -20,6 +20,16 @@ INLINE int32_t at_least(int32_t value, int32_t divisor)
     return divisor == 1 ? value : (value + divisor - 1) / divisor;
 }
 
+/* Numbers that data brings, such as labels: one that is not from 0 to extent - 1 ends the program,
+ * where PyTorch raises an error. */
+__attribute__((noreturn)) void no_such_index(int64_t index, int32_t extent); /* train.c */
+INLINE int32_t index_of(int64_t index, int32_t extent)
+{
+    if (index < 0 || index >= extent)
+        no_such_index(index, extent);
+    return (int32_t)index;
+}
+
 /* Up to four dimensions of a tensor, the last the fastest; strides in elements. */
 enum { DIMS = 4 };
 struct view {
@@ -267,7 +277,8 @@ void gelu_tanh(float *out, const float *in, int32_t count);
 void gelu_tanh_gradient(float *out, const float *gradient, const float *in, int32_t count);
 void silu(float *out, const float *in, int32_t count);
 void silu_gradient(float *out, const float *gradient, const float *in, int32_t count);
-void embedding(float *out, const float *table, const int64_t *rows, int32_t count, int32_t columns);
+void embedding(float *out, const float *table, const int64_t *rows, int32_t count, int32_t columns,
+               int32_t table_rows);
 void embedding_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
                         int32_t columns, int32_t table_rows, int64_t ignored);
 /* The gradient of some rows of the table from `first` on. */

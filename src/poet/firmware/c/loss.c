@@ -40,7 +40,7 @@ void nll_loss(float *loss, float *counted, const float *in, const int64_t *targe
     for (int32_t i = 0; i < rows; i++, in += classes * area)
         for (int32_t p = 0; p < area; p++, target++)
             if (*target != ignored) {
-                part -= in[(int32_t)*target * area + p];
+                part -= in[index_of(*target, classes) * area + p];
                 if (++count % 32 == 0) { /* in parts, to lose less */
                     total += part;
                     part = 0.0f;
@@ -60,5 +60,5 @@ void nll_loss_gradient(float *out, const float *gradient, const int64_t *target,
     for (int32_t i = 0; i < rows; i++, out += classes * area)
         for (int32_t p = 0; p < area; p++, target++)
             if (*target != ignored)
-                out[(int32_t)*target * area + p] = share;
+                out[index_of(*target, classes) * area + p] = share;
 }

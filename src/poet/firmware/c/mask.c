@@ -226,8 +226,8 @@ void triangle(void *out, const void *in, int32_t matrices, int32_t rows, int32_t
 /* Which row a pair of indices names; those below 0 count from the end. */
 static int32_t named(int64_t a, int64_t b, const struct rows *shape)
 {
-    int32_t row = (int32_t)(a < 0 ? a + shape->a_extent : a);
-    return row * shape->b_extent + (int32_t)(b < 0 ? b + shape->b_extent : b);
+    int32_t row = index_of(a < 0 ? a + shape->a_extent : a, shape->a_extent);
+    return row * shape->b_extent + index_of(b < 0 ? b + shape->b_extent : b, shape->b_extent);
 }
 
 void pick_rows(void *out, const void *in, const int64_t *a, const int64_t *b,

@@ -49,7 +49,7 @@ void max_pool_gradient(float *in_gradient, const float *gradient, const int64_t 
     fill(in_gradient, 0.0f, s->planes * area);
     for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
         for (int32_t i = 0; i < out_area; i++)
-            in_gradient[(int32_t)*at++] += *gradient++;
+            in_gradient[index_of(*at++, area)] += *gradient++;
 }
 
 static float divisor_of(const struct pool *s, struct window v, struct window h)

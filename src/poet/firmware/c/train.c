@@ -1,5 +1,6 @@
 /* The loop around the step: opens the card, loads a sample, trains, and says what happened. */
 #include "board.h"
+#include "kernels.h"
 #include "train.h"
 
 /* The first sector of a card. Numbers are little-endian; the checksum is over all before it. */
@@ -43,12 +44,30 @@ static void put_bits(uint32_t bits)
     put(digits);
 }
 
-static void fail(const char *why)
+__attribute__((noreturn)) static void stop(void)
+{
+    board_exit(1);
+    for (;;) {
+    }
+}
+
+__attribute__((noreturn)) static void fail(const char *why)
 {
     put("error: ");
     put(why);
     put("\n");
-    board_exit(1);
+    stop();
+}
+
+void no_such_index(int64_t index, int32_t extent)
+{
+    put("error: the data has an index or a label of ");
+    put(index < 0 ? "-" : "");
+    put_number(index < 0 ? 0u - (uint64_t)index : (uint64_t)index);
+    put("; the network knows 0 to ");
+    put_number((uint64_t)(extent - 1));
+    put("\n");
+    stop();
 }
 
 static uint32_t checksum(const uint8_t *bytes, uint32_t count)
@@ -164,6 +183,8 @@ int main(void)
     for (int i = 0; i < 32; i++)
         if (card.fingerprint[i] != fingerprint[i])
             fail("the card is of another network");
+    if (card.samples == 0)
+        fail("the card has no samples");
     poet_seed = card.seed;
     for (uint32_t i = 0; i < resident_count; i++)
         load(residents[i].card, arena + residents[i].arena, residents[i].bytes);

@@ -179,10 +179,11 @@ void silu_gradient(float *out, const float *gradient, const float *in, int32_t c
 
 /* ---- rows of a table ---- */
 
-void embedding(float *out, const float *table, const int64_t *rows, int32_t count, int32_t columns)
+void embedding(float *out, const float *table, const int64_t *rows, int32_t count, int32_t columns,
+               int32_t table_rows)
 {
     for (int32_t i = 0; i < count; i++)
-        copy_bytes(out + i * columns, table + (int32_t)rows[i] * columns, 4 * columns);
+        copy_bytes(out + i * columns, table + index_of(rows[i], table_rows) * columns, 4 * columns);
 }
 
 void embedding_rows_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
@@ -222,5 +223,5 @@ void gather_whole(int64_t *out, const int64_t *in, const int64_t *at, int32_t ro
 {
     for (int32_t i = 0; i < rows; i++, in += in_columns)
         for (int32_t j = 0; j < columns; j++)
-            *out++ = in[(int32_t)*at++];
+            *out++ = in[index_of(*at++, in_columns)];
 }

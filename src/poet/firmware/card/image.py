@@ -11,6 +11,8 @@ Slots and records begin at sectors. Numbers are little-endian.
 
 import struct
 import zlib
+from collections import Counter
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import numpy as np
 
 from poet.calls.updates import SCALARS, UPDATES
 from poet.errors import PoetError
-from poet.values.graph import Graph
+from poet.values.graph import Graph, printable
 from poet.values.plan import Plan
 from poet.values.schedule import PERSISTENT, PageIn, PageOut
 
@@ -100,8 +102,19 @@ def read_header(image: bytes, name: str = "the card") -> Header:
         raise PoetError(f"{name} is of version {version}; this POET reads version {VERSION}")
     return Header(
         steps_to_do=todo, steps_done=done, samples=samples, data_at=data_at, seed=seed,
-        learning_rate=rate, fingerprint=mark.decode(),
+        learning_rate=rate, fingerprint=mark.decode(errors="replace"),
     )  # fmt: skip
+
+
+def header_of(path: Path) -> Header:
+    """The header of the card in a file."""
+    if not path.is_file():
+        raise PoetError(f"{path} is missing, or no ordinary file; poet emit writes it")
+    try:
+        with path.open("rb") as file:
+            return read_header(file.read(SECTOR), str(path))
+    except OSError as error:
+        raise PoetError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def card_layout(plan: Plan, samples: int) -> CardLayout:
@@ -110,6 +123,7 @@ def card_layout(plan: Plan, samples: int) -> CardLayout:
     slots: dict[int, int] = {}
     paged = {s.tensor for s in plan.schedule if isinstance(s, PageIn | PageOut)}
     lasting = [i for i in graph.given if graph.tensors[i].role in PERSISTENT]
+    _check_names(graph, lasting)
     for i in (*lasting, *sorted(paged - set(lasting))):
         if graph.slot[i] in slots:
             slots[i] = slots[graph.slot[i]]
@@ -129,6 +143,17 @@ def card_layout(plan: Plan, samples: int) -> CardLayout:
     if made.image_bytes > _MOST_BYTES:
         raise PoetError(f"the card would take {made.image_bytes:,} bytes; it may have 4 GiB")
     return made
+
+
+def _check_names(graph: Graph, lasting: list[int]) -> None:
+    """Weights come from files by name, and go back by name."""
+    names = Counter(graph.tensors[i].name for i in (*lasting, *inputs_of(graph)))
+    for name, count in names.items():
+        if count > 1:
+            raise PoetError(
+                f"{count} tensors on the card are called {printable(name)!r}; they need names of "
+                "their own"
+            )
 
 
 def write_image(
@@ -154,26 +179,69 @@ def write_image(
 
 def read_tensors(path: Path, graph: Graph, card: CardLayout) -> Arrays:
     """What lasts: parameters, buffers and optimizer state as they are on the card."""
-    image = np.memmap(path, dtype=np.uint8, mode="r")
-    if len(image) < card.image_bytes:
-        raise PoetError(f"{path} has {len(image):,} bytes; it should have {card.image_bytes:,}")
-    header = read_header(bytes(image[:SECTOR]), str(path))
-    if header.fingerprint != graph.fingerprint:
-        raise PoetError(f"{path} is the card of another network")
+    image = _image(path, graph, card)
     found = {}
     for i in graph.given:
         tensor = graph.tensors[i]
         if tensor.role in PERSISTENT and tensor.dtype is not None:
-            raw = bytes(image[card.slots[i] : card.slots[i] + tensor.nbytes])
-            found[i] = np.frombuffer(raw, dtype=tensor.dtype).reshape(tensor.shape or ())
+            if i not in card.slots:
+                raise PoetError(f"{path} has no slot for {graph.tensor_text(i)}")
+            found[i] = _array_at(image, graph, i, card.slots[i])
     return found
+
+
+def _image(path: Path, graph: Graph, card: CardLayout) -> np.ndarray[Any, Any]:
+    """The bytes of a card of this network, as its layout says."""
+    header = header_of(path)
+    image = np.memmap(path, dtype=np.uint8, mode="r")
+    if len(image) < card.image_bytes:
+        raise PoetError(f"{path} has {len(image):,} bytes; it should have {card.image_bytes:,}")
+    if header.fingerprint != graph.fingerprint:
+        raise PoetError(f"{path} is the card of another network")
+    return image
+
+
+def read_records(path: Path, graph: Graph, card: CardLayout) -> list[Arrays]:
+    """The samples of a card, each as the inputs of a step."""
+    image = _image(path, graph, card)
+    return [
+        {
+            i: _array_at(image, graph, i, card.data_at + n * card.record_bytes + at)
+            for i, at in card.record.items()
+        }
+        for n in range(card.samples)
+    ]
+
+
+def _array_at(image: np.ndarray[Any, Any], graph: Graph, i: int, at: int) -> np.ndarray[Any, Any]:
+    tensor, dtype = graph.tensors[i], held_type(graph, i)
+    raw, count = bytes(image[at : at + tensor.nbytes]), prod(tensor.shape or ())
+    if at < 0 or len(raw) != count * np.dtype(dtype).itemsize:
+        raise PoetError(
+            f"{graph.tensor_text(i)} has {count:,} elements of {dtype}; at byte {at:,} the card "
+            f"has {len(raw):,} bytes for it"
+        )
+    return np.frombuffer(raw, dtype=dtype).reshape(tensor.shape or ())
+
+
+def held_type(graph: Graph, i: int) -> str:
+    """The element type of a tensor on a card, refused if no card can hold it as the graph says."""
+    tensor = graph.tensors[i]
+    if tensor.dtype not in HELD_TYPES:
+        text = printable(str(tensor.dtype))[:40]
+        raise PoetError(f"{graph.tensor_text(i)} is of {text}, which no card holds yet")
+    nbytes = prod(tensor.shape or ()) * np.dtype(tensor.dtype).itemsize
+    if nbytes != tensor.nbytes:
+        raise PoetError(
+            f"{graph.tensor_text(i)} of {tensor.nbytes:,} bytes cannot be on a card: "
+            f"{tensor.dtype} {list(tensor.shape or ())} takes {nbytes:,}"
+        )
+    return tensor.dtype
 
 
 def _bytes_of(graph: Graph, i: int, array: np.ndarray[Any, Any]) -> bytes:
     tensor = graph.tensors[i]
-    if tensor.dtype not in HELD_TYPES:
-        raise PoetError(f"{graph.tensor_text(i)} is of {tensor.dtype}, which no card holds yet")
-    data = np.ascontiguousarray(array, dtype=tensor.dtype).tobytes()
+    data = np.ascontiguousarray(array, dtype=held_type(graph, i)).tobytes()
     if len(data) != tensor.nbytes:
         raise PoetError(
             f"{graph.tensor_text(i)} takes {tensor.nbytes:,} bytes; {len(data):,} were given"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.card.image import Arrays, inputs_of
+from poet.firmware.card.image import Arrays, held_type, inputs_of
 from poet.firmware.card.safetensors import Array, read_safetensors
 from poet.values.graph import Graph
 from poet.values.schedule import PERSISTENT
@@ -27,9 +27,9 @@ def first_values(graph: Graph, seed: int, known: dict[str, Array] | None = None)
         tensor = graph.tensors[i]
         if tensor.role not in PERSISTENT:
             continue
-        shape, dtype, name = tensor.shape or (), tensor.dtype or "float32", tensor.name
+        shape, dtype, name = tensor.shape or (), held_type(graph, i), tensor.name
         if name in known and tensor.role != "optimizer_state":
-            made[i] = known[name].astype(dtype)
+            made[i] = _as_type(known[name], dtype, name)
         elif tensor.role == "optimizer_state":
             made[i] = np.full(shape, -0.0, dtype)  # -0.0 + g is g, bit for bit
         elif tensor.role == "buffer" or dtype != "float32":
@@ -70,7 +70,7 @@ def weights_from(
                 f"{tensor.name} is {list(given[tensor.name].shape)} in {path}; the network's is "
                 f"{list(tensor.shape or ())}"
             )
-        made[i] = given[tensor.name].astype(tensor.dtype or "float32")
+        made[i] = _as_type(given[tensor.name], held_type(graph, i), tensor.name)
     return made
 
 
@@ -83,11 +83,11 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Arrays]:
         record: Arrays = {}
         for i in inputs_of(graph):
             tensor = graph.tensors[i]
-            shape, dtype = tensor.shape or (), tensor.dtype or "float32"
+            shape, dtype = tensor.shape or (), held_type(graph, i)
             if np.issubdtype(np.dtype(dtype), np.floating):
                 record[i] = chance.standard_normal(shape).astype(dtype)
             else:
-                most = labels[i].choices if i in labels else 2
+                most = max(1, labels[i].choices) if i in labels else 2
                 record[i] = chance.integers(0, most, shape).astype(dtype)
         made.append(record)
     return made
@@ -111,7 +111,8 @@ def _labels(graph: Graph) -> dict[int, _Labels]:
                     shape = (graph.tensors if key == "tensor" else graph.ops[k].values)[n].shape
                     if shape is not None and len(shape) > dim:
                         ignored = call.arguments.get("ignore_index")
-                        found[index["tensor"]] = _Labels(shape[dim], ignored)
+                        new, i = _Labels(shape[dim], ignored), index["tensor"]
+                        found[i] = min(found.get(i, new), new, key=lambda each: each.choices)
     return found
 
 
@@ -134,9 +135,20 @@ def samples_from(graph: Graph, path: Path) -> list[Arrays]:
                 f"{name} is {list(given[name].shape)} in {path}; it must be samples of "
                 f"{list(graph.tensors[i].shape or ())}"
             )
+        given[name] = _as_type(given[name], held_type(graph, i), name)
         _check_labels(given[name], labels.get(i), f"{name} of {path}")
     (count,) = counts
     return [{i: given[name][n] for i, name in names.items()} for n in range(count)]
+
+
+def _as_type(given: Array, dtype: str, name: str) -> Array:
+    """The same numbers as another type, where it can hold them: a label is no fraction."""
+    if not np.can_cast(given.dtype, dtype, "same_kind"):
+        raise PoetError(f"{name} is of {given.dtype} in the file; the network takes {dtype}")
+    made = given.astype(dtype)
+    if not np.issubdtype(made.dtype, np.floating) and not np.array_equal(made, given):
+        raise PoetError(f"{name} has numbers that {dtype}, which the network takes, cannot hold")
+    return made
 
 
 def _check_labels(given: Array, labels: _Labels | None, name: str) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from poet.errors import PoetError
+from poet.values.files import write_text
+from poet.values.graph import printable
 
 Array = np.ndarray[Any, Any]
 _CODES = {
@@ -19,10 +21,14 @@ _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
 def read_safetensors(path: Path) -> dict[str, Array]:
     """The tensors of a file, by name."""
+    if path.exists() and not path.is_file():
+        raise PoetError(f"{path} cannot be read: it is no ordinary file")
     try:
         raw = path.read_bytes()
         (length,) = struct.unpack("<Q", raw[:8])
         header = json.loads(raw[8 : 8 + length])
+        if not isinstance(header, dict):
+            raise ValueError("its header is no table of tensors")
         body, found = raw[8 + length :], {}
         for name, about in header.items():
             if name == "__metadata__":
@@ -30,17 +36,19 @@ def read_safetensors(path: Path) -> dict[str, Array]:
             if about["dtype"] not in _DTYPES:
                 raise ValueError(f"{name} is of {about['dtype']}; known are {', '.join(_DTYPES)}")
             begin, end = about["data_offsets"]
+            if not 0 <= begin <= end <= len(body) or min((0, *about["shape"])) < 0:
+                raise ValueError(f"{printable(name)} lies outside of the file")
             flat = np.frombuffer(body[begin:end], dtype=_DTYPES[about["dtype"]])
             found[name] = flat.reshape(about["shape"])
         return found
     except OSError as error:
         raise PoetError(f"{path} cannot be read: {error.strerror}") from error
-    except (KeyError, ValueError, TypeError, struct.error) as error:
+    except (KeyError, ValueError, TypeError, RecursionError, struct.error) as error:
         raise PoetError(f"{path} is no safetensors file that a card can take: {error}") from error
 
 
 def write_safetensors(tensors: dict[str, Array], path: Path) -> None:
-    """A file with these tensors."""
+    """A file with these tensors, whole or not at all."""
     header, at = {}, 0
     for name, array in tensors.items():
         end = at + array.nbytes
@@ -50,7 +58,5 @@ def write_safetensors(tensors: dict[str, Array], path: Path) -> None:
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for array in tensors.values():
-            file.write(np.ascontiguousarray(array).tobytes())
+    arrays = (np.ascontiguousarray(array).tobytes() for array in tensors.values())
+    write_text(b"".join([struct.pack("<Q", len(text)), text, *arrays]), path, force=True)

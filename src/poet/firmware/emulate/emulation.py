@@ -1,18 +1,24 @@
 """Emulation: builds a firmware folder, runs it, and reads what it says."""
 
+import os
 import shutil
+import signal
 import struct
 import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
 from poet.errors import PoetError
 from poet.firmware.boards import Board, find_board
-from poet.firmware.card.image import SECTOR, read_header
-from poet.firmware.write.folder import Firmware, read_firmware
+from poet.firmware.card.image import header_of
+from poet.firmware.write.folder import Firmware, read_firmware, write_again
+from poet.values.graph import printable
 
 EMULATOR = "qemu-system-arm"
 CROSS_COMPILER = "arm-none-eabi-gcc"
@@ -55,45 +61,67 @@ def emulate(
     steps: int | None = None,
     seconds: float = 600.0,
     progress: Callable[[StepCounts, int, int], None] | None = None,
+    edited: bool = False,
 ) -> Emulation:
     """Build the folder, and take `steps` steps on its card from where it stands.
 
-    `progress` is told each step, how many are done, and of how many.
+    What is built and run is what POET writes for the folder's plan, in a folder of its own that is
+    gone afterwards; `edited` runs the folder's own C and Makefile, whatever they do. `progress` is
+    told each step, how many are done, and of how many.
     """
+    with tempfile.TemporaryDirectory(prefix="poet-emulate-") as name:
+        home = Path(name)
+        made = _copied(folder, home) if edited else write_again(folder, home)
+        build(home, made)
+        count = made.steps if steps is None else steps
+        _ask_for(folder / "card.img", count)
+        found: list[StepCounts] = []
+        line = "it said nothing"
+        with closing(_output(folder, home, made, seconds)) as lines:
+            for line in lines:
+                if line.startswith("step "):
+                    found.append(_counts(line))
+                    if progress is not None:
+                        progress(found[-1], len(found), count)
+        if line != "done" or len(found) != count:
+            raise PoetError(f"the firmware did not end well after {len(found)} steps: {line}")
+        return Emulation(
+            steps=tuple(found),
+            ram=None if made.target == "host" else image_ram(home, made),
+            differences=tuple(_differences(made, found)),
+        )
+
+
+def _copied(folder: Path, home: Path) -> Firmware:
+    """The files that a Makefile may need, as they are."""
     made = read_firmware(folder)
-    build(folder, made)
-    count = made.steps if steps is None else steps
-    _ask_for(folder / "card.img", count)
-    found: list[StepCounts] = []
-    said: list[str] = []
-    finished = False
-    for line in _output(folder, made, seconds):
-        said.append(line)
-        if line.startswith("step "):
-            found.append(_counts(line))
-            if progress is not None:
-                progress(found[-1], len(found), count)
-        finished = finished or line == "done"
-    if not finished:
-        text = "\n".join(said[-5:]) or "it said nothing"
-        raise PoetError(f"the firmware did not end well: {text}")
-    return Emulation(
-        steps=tuple(found),
-        ram=None if made.target == "host" else image_ram(folder, made),
-        differences=tuple(_differences(made, found)),
-    )
+    for file in folder.iterdir():
+        if file.is_file() and (file.suffix in (".c", ".h", ".ld") or file.name == "Makefile"):
+            shutil.copyfile(file, home / file.name)
+    return made
 
 
 def build(folder: Path, made: Firmware, *extra: str) -> None:
-    """Run the folder's Makefile."""
+    """Run the folder's Makefile. Compilers leave no files elsewhere, nor processes behind."""
     if made.target != "host":
         _need(CROSS_COMPILER, "gcc-arm-none-eabi")
     _need("make", "make")
-    done = subprocess.run(
-        ["make", "-C", str(folder), *extra], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise PoetError(f"the firmware does not build:\n{done.stderr.strip()[-2000:]}")
+    with (
+        tempfile.TemporaryDirectory(prefix="poet-build-") as beside,
+        subprocess.Popen(
+            ["make", "-f", "Makefile", "-C", str(folder), *extra], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            env=os.environ | {"TMPDIR": beside},
+        ) as running,
+    ):  # fmt: skip
+        try:
+            _, said = running.communicate()
+        except BaseException:
+            os.killpg(running.pid, signal.SIGKILL)
+            raise
+    if running.returncode != 0:
+        text = said.decode(errors="replace").strip()[-2000:]
+        raise PoetError(f"the firmware does not build:\n{text}")
 
 
 def _need(tool: str, package: str) -> None:
@@ -102,11 +130,10 @@ def _need(tool: str, package: str) -> None:
 
 
 def _ask_for(card: Path, steps: int) -> None:
-    if not card.exists():
-        raise PoetError(f"{card} is missing; poet emit writes it")
+    header = header_of(card)
+    if header.samples == 0:
+        raise PoetError(f"{card} has no samples; poet emit writes some")
     with card.open("r+b") as file:
-        header = read_header(file.read(SECTOR), str(card))
-        file.seek(0)
         file.write(msgspec.structs.replace(header, steps_to_do=steps).packed())
 
 
@@ -118,47 +145,58 @@ def emulator_command(board: Board, image: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _output(folder: Path, made: Firmware, seconds: float) -> Iterator[str]:
-    """The lines that the firmware logs, as they come."""
+def _output(folder: Path, home: Path, made: Firmware, seconds: float) -> Generator[str, None, None]:
+    """The lines that the firmware built in `home` logs, as they come, over the folder's card."""
     if made.target == "host":
-        command = ["./train"]
+        command = [str(home / "train")]
     else:
         board = find_board(made.target)
         assert board is not None
         _need(EMULATOR, "qemu-system-arm")
-        command = emulator_command(board, "train.elf")
-    lines: list[str] = []
-    with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    ) as running:  # fmt: skip
+        command = emulator_command(board, str(home / "train.elf"))
+    last: deque[str] = deque(maxlen=5)
+    late = threading.Event()
+    env = {name: x for name, x in os.environ.items() if name != "POET_CARD"}
+    running, clock = None, None
+    try:
+        running = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", env=env,
+        )  # fmt: skip
         assert running.stdout is not None
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            running.kill()
-
-        clock = threading.Timer(seconds, stop)
+        clock = threading.Timer(seconds, _stop, (running, late))
+        clock.daemon = True
         clock.start()
-        try:
-            for line in running.stdout:
-                lines.append(line.rstrip("\n"))
-                yield lines[-1]
-        except BaseException:
-            running.kill()
-            raise
-        finally:
+        for line in running.stdout:
+            last.append(line.rstrip("\n"))
+            yield last[-1]
+        running.wait()
+    finally:
+        if clock is not None:
             clock.cancel()
+        if running is not None:
+            with running:  # closes its pipe
+                running.kill()
     if late.is_set():
         raise PoetError(f"the firmware was not done after {seconds:g} s")
     if running.returncode != 0:
-        text = "\n".join(lines[-5:]) or "it said nothing"
+        text = "\n".join(last) or "it said nothing"
         raise PoetError(f"the firmware stopped with exit code {running.returncode}: {text}")
 
 
+def _stop(running: "subprocess.Popen[str]", late: threading.Event) -> None:
+    late.set()
+    running.kill()
+
+
 def _counts(line: str) -> StepCounts:
-    words = line.split()
+    try:
+        return _parsed(line.split())
+    except (IndexError, ValueError, struct.error):
+        raise PoetError(f"the firmware says what cannot be read: {printable(line[:80])}") from None
+
+
+def _parsed(words: list[str]) -> StepCounts:
     (loss,) = struct.unpack("<f", struct.pack("<I", int(words[3], 16)))
     return StepCounts(
         number=int(words[1]), loss=loss, instructions=int(words[5]), page_ins=int(words[7]),
@@ -197,6 +235,8 @@ def image_ram(folder: Path, made: Firmware) -> ImageRam:
             sizes[words[0]] = int(words[2], 16)
         elif words[1:2] == ["ram_end"]:
             end = int(words[0], 16)
+    if not end or len(sizes) != 2:
+        raise PoetError("the linker's map has no stack, no arena, or no end of RAM")
     return ImageRam(
         used_bytes=end - board.ram_origin,
         stack_bytes=sizes[".stack"],

@@ -1,5 +1,6 @@
 """The folder: all files of a firmware, and what they say of themselves (`firmware.json`)."""
 
+import filecmp
 import os
 import re
 import secrets
@@ -11,16 +12,17 @@ from pathlib import Path
 import msgspec
 
 from poet.calls.loops import loops
-from poet.errors import PoetError
-from poet.firmware.boards import FOLDER, Board
-from poet.firmware.card.image import CardLayout
-from poet.firmware.place.arena import Placed, check
+from poet.errors import Infeasible, PoetError
+from poet.firmware.boards import FOLDER, Board, find_board
+from poet.firmware.card.image import CardLayout, card_layout, inputs_of
+from poet.firmware.place.arena import Placed, check, placed
 from poet.firmware.write.source import Source, source_of
-from poet.referee.replay import check as check_plan
+from poet.firmware.write.text import SOURCES
+from poet.referee.replay import check as replayed
 from poet.values.files import read_json, write_json
 from poet.values.plan import Plan, in_turns
 
-SOURCES = Path(__file__).parents[1] / "c"
+MANIFEST = "firmware.json"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
 OPTIMIZE = "-O2"
 FLAGS = f"-std=c11 {OPTIMIZE} -ffp-contract=off -fno-math-errno -Wall -Wextra -Werror"
@@ -44,6 +46,8 @@ class Firmware(
 
     target: str
     arena_bytes: int
+    arena_limit_bytes: int | None = None
+    """What the addresses were looked for in."""
     planned_bytes: int
     """The peak of the plan, without gaps between tensors."""
     ram_bytes: int | None
@@ -95,15 +99,15 @@ def write_folder(
     folder: Path,
     plan: Plan,
     board: Board | None,
-    placed: Placed,
+    found: Placed,
     limit: int | None,
     card: CardLayout,
     steps: int,
     lr: float,
 ) -> Firmware:
     """Everything but the card, into a folder that exists. `limit` is the most for the arena."""
-    check(placed.lives.blocks, placed.placement, 2**32 if limit is None else limit)
-    source = source_of(plan, placed, card)
+    check(found.lives.blocks, found.placement, 2**32 if limit is None else limit)
+    source = source_of(plan, found, card)
     (folder / "step.c").write_text(source.step_c)
     (folder / "memory.h").write_text(source.memory_h)
     names = _needed(source)
@@ -125,10 +129,11 @@ def write_folder(
         (folder / "link.ld").write_text(link_script(board, ram))
         own = ["step.c", "start.c", "limit.c", "bytes.c"]
         (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
-    step = check_plan(in_turns(plan))  # transfers as the C does them
+    step = replayed(in_turns(plan))  # transfers as the C does them
     made = Firmware(
         target="host" if board is None else board.name,
-        arena_bytes=placed.placement.arena_bytes,
+        arena_bytes=found.placement.arena_bytes,
+        arena_limit_bytes=limit,
         planned_bytes=step.peak_bytes,
         ram_bytes=ram,
         page_ins=step.page_ins,
@@ -146,19 +151,70 @@ def write_folder(
         card=card,
     )
     write_json(plan, folder / "plan.json", force=True)
-    write_json(made, folder / "firmware.json", force=True)
+    write_json(made, folder / MANIFEST, force=True)
     return made
 
 
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that C cannot be written for."""
+    if not plan.schedule:
+        text = f"the plan has no schedule: {plan.reason or plan.status}"
+        raise Infeasible(text, proven=plan.status == "infeasible")
+    verdict = replayed(plan)
+    if verdict.violation is not None:
+        raise PoetError(f"the plan is not valid: {verdict.violation.message}")
+    lost = not_kept(plan.graph, plan.budget)
+    if lost is not None:
+        raise PoetError(
+            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
+            "training needs. Plan again"
+        )
+    for i in inputs_of(plan.graph):
+        if plan.budget.start[i] == "store":
+            where = plan.graph.tensor_text(i)
+            raise PoetError(f"{where} starts in the store; C loads inputs into RAM")
+
+
+def write_again(folder: Path, new: Path) -> Firmware:
+    """What `poet emit` writes for the plan of a folder, into a new one; refused if it differs.
+
+    So nothing of the folder need be run: it says which C is meant, and this is that C.
+    """
+    made, plan = read_folder(folder)
+    check_plan(plan)
+    limit, board = made.arena_limit_bytes, find_board(made.target)
+    if board is not None and limit is None:
+        raise PoetError(f"{folder / MANIFEST} says nothing of the arena's limit")
+    card = card_layout(plan, made.card.samples)
+    wrote = write_folder(
+        new, plan, board, placed(plan, limit), limit, card, made.steps, made.learning_rate
+    )
+    for file in sorted(new.iterdir()):
+        if not is_same(file, folder / file.name):
+            raise PoetError(
+                f"{folder / file.name} is not what this POET writes for {folder / 'plan.json'}: "
+                "it was edited, or written by another version. Emit it again, or, if you trust all "
+                "of it, run it as it is: edited=True"
+            )
+    return wrote
+
+
+def is_same(one: Path, other: Path) -> bool:
+    return other.is_file() and filecmp.cmp(one, other, shallow=False)
+
+
 def read_firmware(folder: Path) -> Firmware:
-    if not (folder / "firmware.json").exists():
-        raise PoetError(f"{folder} is not a folder that poet emit wrote: it has no firmware.json")
-    return read_json(folder / "firmware.json", Firmware)
+    if not (folder / MANIFEST).exists():
+        raise PoetError(f"{folder} is not a folder that poet emit wrote: it has no {MANIFEST}")
+    return read_json(folder / MANIFEST, Firmware)
 
 
 def read_folder(folder: Path) -> tuple[Firmware, Plan]:
     """What the folder says of itself, and the plan that was placed."""
-    return read_firmware(folder), read_json(folder / "plan.json", Plan)
+    made, plan = read_firmware(folder), read_json(folder / "plan.json", Plan)
+    if made.card.samples < 1 or made.card != card_layout(plan, made.card.samples):
+        raise PoetError(f"the card of {folder / MANIFEST} is not that of {folder / 'plan.json'}")
+    return made, plan
 
 
 def _needed(source: Source) -> list[str]:

@@ -5,16 +5,18 @@ from typing import Any
 
 import msgspec
 
-from poet.calls.loops import TILE_BYTES
+from poet.calls.loops import TILE_BYTES, Loop
 from poet.calls.operands import Operand, Work
+from poet.calls.shapes.check import check_work
 from poet.calls.updates import SCALARS
 from poet.errors import PoetError
 from poet.firmware.card.image import CardLayout, scalars
 from poet.firmware.place.arena import Placed
 from poet.firmware.place.lifetimes import SeatedInstruction
 from poet.firmware.write.kernels import statements
-from poet.firmware.write.kernels.site import Fields, c_float
+from poet.firmware.write.kernels.site import Fields
 from poet.firmware.write.kernels.streams import loop_statements
+from poet.firmware.write.text import c_float, c_int, check_statement, comment
 from poet.values.graph import printable
 from poet.values.plan import Plan
 from poet.values.schedule import Compute, Free, PageIn
@@ -50,6 +52,7 @@ class _Writer:
         self.names = self._names()
         self.constants: dict[tuple[str, str], str] = {}
         self.kernels: set[str] = set()
+        self.words = set(self.names)
 
     def _names(self) -> list[str]:
         """A C name for each block: its tensor's, with a number where several share it."""
@@ -102,7 +105,7 @@ class _Writer:
         for n in order:
             block = self.lives.blocks[n]
             times = " and ".join(f"{first} to {last}" for first, last in block.spans)
-            text = printable(block.text)
+            text = comment(block.text)
             kind = C_TYPES.get(block.dtype, "uint8_t")
             place = f"#define {self.names[n]} (({kind} *)(arena + {self.placement.offsets[n]}))"
             about = f"/* {text}, {block.nbytes} bytes, from {times} */"
@@ -116,7 +119,7 @@ class _Writer:
         loss = next((i for i in self.lives.end if graph.tensors[i].role == "output"), None)
         rate, count = map(scalars(graph).get, SCALARS)
         head = [
-            f"/* One training step of {_comment(graph.name)}, as it was planned.",
+            f"/* One training step of {comment(graph.name)}, as it was planned.",
             " *",
             f" * {len(graph.ops)} ops, {plan.recomputed} of them run again, "
             f"{plan.paged_bytes} bytes to and from the card,",
@@ -158,7 +161,7 @@ class _Writer:
     def _slots(self, name: str, on_card: dict[int, int]) -> list[str]:
         rows = [
             f"    {{{self.placement.offsets[self.lives.start[i]]}, {at}, "
-            f"{self.graph.tensors[i].nbytes}}}, /* {_comment(self.graph.tensors[i].name)} */"
+            f"{self.graph.tensors[i].nbytes}}}, /* {comment(self.graph.tensors[i].name)} */"
             for i, at in on_card.items()
         ]
         count = f"const uint32_t {name[:-1]}_count = {len(rows)};"
@@ -171,7 +174,7 @@ class _Writer:
             return self._compute(seated, step)
         tensor = self.graph.tensors[step.tensor]
         if isinstance(step, Free):
-            return [f"    give({seated.gone_bytes}); /* {_comment(tensor.name)} is free */"]
+            return [f"    give({seated.gone_bytes}); /* {comment(tensor.name)} is free */"]
         name = self.names[seated.blocks["tensor", step.tensor]]
         call = "page_in" if isinstance(step, PageIn) else "page_out"
         slot = self.card.slots[step.tensor]
@@ -179,7 +182,7 @@ class _Writer:
 
     def _compute(self, seated: SeatedInstruction, step: Compute) -> list[str]:
         op = self.graph.ops[step.op]
-        lines = [f"    /* {_comment(op.name)}, {op.phase} */"]
+        lines = [f"    /* {comment(op.name)}, {op.phase} */"]
         if seated.new_bytes:
             lines.append(f"    take({seated.new_bytes});")
         for text in self._statements(seated, step):
@@ -192,18 +195,26 @@ class _Writer:
     def _statements(self, seated: SeatedInstruction, step: Compute) -> list[str]:
         sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
         updates = {loop.update for loop in seated.loops.values()}
+        for work in seated.works:
+            check_work(self.graph, step.op, work)
         lines = []
         for number, site in sites.items():
             if number in updates:
                 continue
             loop = seated.loops.get(number)
-            if loop is None:
-                lines += statements(site)
-                continue
-            update = None if loop.update is None else sites[loop.update]
-            rows = loop.tile_rows(TILE_BYTES[step.variant])
-            lines += loop_statements(site, update, loop, rows, self.card.slots.__getitem__)
+            update = None if loop is None or loop.update is None else sites[loop.update]
+            try:
+                made = statements(site) if loop is None else self._loop(site, update, loop, step)
+                for text in made:
+                    check_statement(text, self.words)
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise site.refuse(f"its arguments do not go together: {error}") from error
+            lines += made
         return lines
+
+    def _loop(self, site: "_Site", update: "_Site | None", loop: Loop, step: Compute) -> list[str]:
+        rows = loop.tile_rows(TILE_BYTES[step.variant])
+        return loop_statements(site, update, loop, rows, self.card.slots.__getitem__)
 
 
 class _Site:
@@ -244,15 +255,18 @@ class _Site:
 
     def constant(self, struct: str, fields: Fields) -> str:
         text = ", ".join(
-            f".{name} = {c_float(x) if isinstance(x, float) else x}" for name, x in fields.items()
+            f".{name} = {c_float(x) if isinstance(x, float) else c_int(x)}"
+            for name, x in fields.items()
         )
         return self.literal(struct, text)
 
     def literal(self, struct: str, text: str) -> str:
         known = self._writer.constants
         if (struct, text) not in known:
+            check_statement(text, ())
             number = sum(kind == struct for kind, _ in known)
             known[struct, text] = f"{struct}_{number}"
+            self._writer.words.add(known[struct, text])
         return f"&{known[struct, text]}"
 
     def view(self, operand: Operand) -> str:
@@ -267,10 +281,6 @@ class _Site:
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
     """Dimensions of extent 1 dropped. The rest stay: several views must agree on them."""
     return [(s, t) for s, t in zip(shape, strides, strict=True) if s != 1]
-
-
-def _comment(text: Any) -> str:
-    return printable(str(text)).replace("*/", "* /").replace("/*", "/ *")
 
 
 def _wrapped(line: str) -> list[str]:

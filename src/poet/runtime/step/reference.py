@@ -4,15 +4,20 @@ No plan, no model: the graph says which operators to call. In float64 the same c
 float32 tensor widened, which shows how much of a difference is rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
 from poet.calls.updates import SCALARS
+from poet.errors import PoetError
 from poet.tracer.arguments import decode, target_of
 from poet.tracer.kernels import KERNELS
-from poet.values.graph import Graph
+from poet.values.graph import Call, Graph, Tensor, Value
+from poet.values.operators import check_whole
+
+FLOAT32_ROUNDING = 2.0**-24
+"""How far a number may be from the float32 beside it, as a share of itself."""
 
 
 def reference_step(
@@ -20,10 +25,14 @@ def reference_step(
     given: dict[int, torch.Tensor],
     dtype: torch.dtype = torch.float32,
     dropout_mask: Callable[[int, tuple[int, ...], float], torch.Tensor] | None = None,
+    wanted: Collection[int] | None = None,
+    noise: torch.Generator | None = None,
 ) -> dict[int, torch.Tensor]:
-    """All tensors of a step by id, from those that exist when it starts.
+    """The tensors of a step by id, from those that exist when it starts; all, or those `wanted`.
 
-    `dropout_mask(op, shape, p)` stands in for PyTorch's random numbers.
+    `dropout_mask(op, shape, p)` stands in for PyTorch's random numbers. Only operators that POET
+    knows are called, and what they give must be what the graph says, before anything reads it. With
+    `noise`, each result is off by chance as far as the rounding of float32 could make it.
     """
     known = {i: _widened(tensor, dtype).clone() for i, tensor in given.items()}
     with torch.no_grad():
@@ -34,6 +43,9 @@ def reference_step(
                 return known[n] if tag == "tensor" else values[n]
 
             for call in op.calls:
+                check_whole(call.kind, call.arguments, call.results)
+                if not any(call.results):
+                    continue  # nobody would see that it ran
                 arguments: dict[str, Any] = {
                     name: _dtype(decode(argument, found), dtype)
                     for name, argument in call.arguments.items()
@@ -53,8 +65,28 @@ def reference_step(
                 for result, tensor in zip(call.results, results, strict=False):
                     if result is not None:
                         ((tag, n),) = result.items()
+                        described = (graph.tensors if tag == "tensor" else op.values)[n]
+                        _check_result(call, described, tensor)
+                        is_view = tag == "value" and op.values[n].view_of is not None
+                        if noise is not None and not is_view and tensor.is_floating_point():
+                            off = torch.rand(tensor.shape, generator=noise, dtype=tensor.dtype)
+                            tensor = tensor * (1 + FLOAT32_ROUNDING * (2 * off - 1))
                         (known if tag == "tensor" else values)[n] = tensor
+            if wanted is not None:
+                for i in (*op.inputs, *op.outputs):
+                    if i not in wanted and max((*graph.readers[i], 0)) <= k:
+                        known.pop(i, None)
     return known
+
+
+def _check_result(call: Call, described: Tensor | Value, made: torch.Tensor) -> None:
+    found = str(made.dtype).removeprefix("torch.")
+    found = found if described.dtype != "float32" or found != "float64" else "float32"
+    if tuple(made.shape) != described.shape or found != described.dtype:
+        shape = list(described.shape or ())
+        raise PoetError(
+            f"{call.kind} made {found} {list(made.shape)}; the graph says {described.dtype} {shape}"
+        )
 
 
 def _widened(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -62,4 +94,6 @@ def _widened(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _dtype(argument: Any, dtype: torch.dtype) -> Any:
+    if isinstance(argument, torch.device):
+        return torch.device("cpu")
     return dtype if argument is torch.float32 else argument

@@ -5,7 +5,8 @@ from math import inf
 
 from poet.calls.operands import Operand
 from poet.firmware.write.kernels import masks
-from poet.firmware.write.kernels.site import Site, Table, addresses, c_float, dense, operand, result
+from poet.firmware.write.kernels.site import Site, Table, addresses, dense, operand, result
+from poet.firmware.write.text import c_float, c_int
 
 
 def _one(name: str, *constants: str) -> Callable[[Site], list[str]]:
@@ -55,7 +56,7 @@ def _plus(sign: int) -> Callable[[Site], list[str]]:
             if _is_alike(out, first):
                 return [_with_number(site, "shift", first, second * factor)]
             if out.dtype == first.dtype == "int64" and first.is_dense and isinstance(second, int):
-                operands = f"{site.at(out)}, {site.at(first)}, {second * factor}"
+                operands = f"{site.at(out)}, {site.at(first)}, {c_int(second * factor)}"
                 return [f"add_whole({operands}, {out.count});"]
         return _sum(site, first, second, factor)
 

@@ -9,7 +9,8 @@ from math import prod
 
 from poet.calls.operands import Operand
 from poet.calls.sizes import ITEM_BYTES
-from poet.firmware.write.kernels.site import Site, Table, c_float, kept_and_summed, operand, result
+from poet.firmware.write.kernels.site import Site, Table, kept_and_summed, operand, result
+from poet.firmware.write.text import c_float, c_int
 
 PLURALS = {"float32": "floats", "int64": "wholes", "bool": "truths"}
 _STRUCTS = {"float32": "real", "int64": "whole", "bool": "truth"}
@@ -27,7 +28,7 @@ def whole_text(site: Site, value: float) -> str:
     """A whole number in C."""
     if not float(value).is_integer() or abs(value) > _LARGEST:
         raise site.refuse(f"{value} is no whole number of 64 bits")
-    return str(int(value)) if abs(value) < 2**31 else f"{int(value)}LL"
+    return c_int(int(value))
 
 
 def number_text(site: Site, value: float, dtype: str) -> str:
@@ -219,7 +220,7 @@ def _triangle(is_lower: bool) -> Callable[[Site], list[str]]:
         edge = site.arguments.get("diagonal", 0) + int(is_lower)
         sizes = f"{out.count // (rows * columns)}, {rows}, {columns}, {ITEM_BYTES[out.dtype]}"
         operands = f"{site.at(out)}, {site.at(source)}"
-        return [*lines, f"triangle({operands}, {sizes}, {edge}, {int(is_lower)});"]
+        return [*lines, f"triangle({operands}, {sizes}, {c_int(edge)}, {int(is_lower)});"]
 
     return make
 

@@ -48,6 +48,5 @@ KERNELS: Table = {
     "aten._native_batch_norm_legit_functional": _batch_norm,
     "aten._native_batch_norm_legit": _batch_norm,
     "aten._native_batch_norm_legit_no_training": _batch_norm,
-    "aten.native_batch_norm": _batch_norm,
     "aten.native_batch_norm_backward": _batch_norm_gradient,
 }

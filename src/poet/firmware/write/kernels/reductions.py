@@ -10,13 +10,13 @@ from poet.firmware.write.kernels.site import (
     Site,
     Table,
     addresses,
-    c_float,
     dense,
     kept_and_summed,
     operand,
     pair,
     result,
 )
+from poet.firmware.write.text import c_float, c_int
 
 
 def _sum(is_mean: bool) -> Callable[[Site], list[str]]:
@@ -105,7 +105,7 @@ def _loss_rule(site: Site, scores: Operand) -> str:
         raise site.refuse("only a mean or a sum over rows without weights is covered")
     ignored = site.arguments.get("ignore_index", -100)
     rows, classes, *area = scores.shape
-    return f"{rows}, {classes}, {prod(area)}, {ignored}, {int(reduction == 1)}"
+    return f"{rows}, {classes}, {prod(area)}, {c_int(ignored)}, {int(reduction == 1)}"
 
 
 def _nll_loss(site: Site) -> list[str]:

@@ -28,7 +28,7 @@ class Site(Protocol):
         ...
 
     def literal(self, struct: str, text: str) -> str:
-        """The address of a constant struct with these initializers."""
+        """The address of a constant struct with these initializers, as C."""
         ...
 
     def view(self, operand: Operand) -> str:
@@ -81,14 +81,6 @@ def pair(site: Site, name: str, default: Any = None) -> tuple[int, int]:
     if isinstance(found, int):
         return found, found
     return (found[0], found[-1])
-
-
-def c_float(value: float) -> str:
-    """A float constant that is read back as the same float."""
-    text = f"{float(value):.9g}"
-    if text in ("inf", "-inf", "nan"):
-        return {"inf": "(1.0f / 0.0f)", "-inf": "(-1.0f / 0.0f)", "nan": "(0.0f / 0.0f)"}[text]
-    return text + ("f" if "." in text or "e" in text else ".0f")
 
 
 def rows_of(site: Site, operand: Operand, dim: int) -> tuple[int, int]:

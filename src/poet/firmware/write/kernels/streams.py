@@ -23,6 +23,7 @@ from poet.firmware.write.kernels.site import (
     result,
 )
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
+from poet.firmware.write.text import c_int
 
 Card = Callable[[int], int]
 """Where a tensor lies on the card."""
@@ -165,7 +166,7 @@ def _product(site: Site, loop: Loop) -> tuple[list[str], Body]:
 
 def _embedding_gradient(site: Site, loop: Loop) -> tuple[list[str], Body]:
     gradient, rows_named = dense(site, "grad_output"), dense(site, "indices", "int64")
-    out, ignored = result(site), site.arguments.get("padding_idx", -1)
+    out, ignored = result(site), c_int(site.arguments["padding_idx"])
 
     def body(row: str, rows: int) -> list[str]:
         operands = addresses(site, out, gradient, rows_named)
@@ -179,13 +180,14 @@ def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]
     """Only the rows that indices name."""
     indices = operand(site, "indices")
     columns = loop.row_bytes // 4
-    place = f"(uint32_t)({site.at(indices)})[{_index(indices)}] * {loop.row_bytes}u"
+    index = f"({site.at(indices)})[{_index(indices)}]"
+    place = f"(uint32_t)index_of({index}, {loop.rows}) * {loop.row_bytes}u"
     head = f"for (int32_t i = 0; i < {indices.count}; i++)"
     if update is None:
         to = f"{site.at(result(site))} + i * {columns}"
         move = f"stream_in({to}, {card(loop.parameter)}u + {place}, {loop.row_bytes});"
         return [head, f"    {move}"]
-    gradient, ignored = dense(site, "grad_output"), site.arguments.get("padding_idx", -1)
+    gradient, ignored = dense(site, "grad_output"), c_int(site.arguments["padding_idx"])
     operands = addresses(site, result(site), gradient, indices)
     size = f"i, {indices.count}, {columns}, {ignored}"
     tile = _tile(site, loop.parameter)

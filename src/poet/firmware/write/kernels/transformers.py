@@ -9,7 +9,6 @@ from poet.firmware.write.kernels.site import (
     Site,
     Table,
     addresses,
-    c_float,
     dense,
     maybe,
     operand,
@@ -17,6 +16,7 @@ from poet.firmware.write.kernels.site import (
     result,
     rows_of,
 )
+from poet.firmware.write.text import c_float, c_int
 
 
 def _batched_product(site: Site) -> list[str]:
@@ -133,14 +133,14 @@ def _embedding(site: Site) -> list[str]:
         places, shape = named_rows(site, table, [rows], out)
         return [f"pick_rows({site.at(out)}, {site.at(table)}, {places}, {shape});"]
     operands = addresses(site, out, table, dense(site, "indices", "int64"))
-    return [f"embedding({operands}, {rows.count}, {table.shape[1]});"]
+    return [f"embedding({operands}, {rows.count}, {table.shape[1]}, {table.shape[0]});"]
 
 
 def _embedding_gradient(site: Site) -> list[str]:
     out, gradient, rows = result(site), dense(site, "grad_output"), operand(site, "indices")
     if site.arguments.get("scale_grad_by_freq"):
         raise site.refuse("gradients scaled by frequency are not covered")
-    ignored, columns = site.arguments.get("padding_idx", -1), out.shape[1]
+    ignored, columns = site.arguments["padding_idx"], out.shape[1]
     if not rows.is_dense:
         places, shape = named_rows(site, out, [rows], gradient)
         unseen = [f"fill({site.at(out, ignored * columns)}, 0.0f, {columns});"]
@@ -150,7 +150,7 @@ def _embedding_gradient(site: Site) -> list[str]:
             *(unseen if ignored >= 0 else []),
         ]
     operands = addresses(site, out, gradient, dense(site, "indices", "int64"))
-    size = f"{rows.count}, {columns}, {out.shape[0]}, {ignored}"
+    size = f"{rows.count}, {columns}, {out.shape[0]}, {c_int(ignored)}"
     return [f"embedding_gradient({operands}, {size});"]
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from poet.calls.operands import Operand
 from poet.calls.updates import SCALARS
-from poet.firmware.write.kernels.site import Site, Table, addresses, c_float, dense, operand, result
+from poet.firmware.write.kernels.site import Site, Table, addresses, dense, operand, result
+from poet.firmware.write.text import c_double, c_float
 
 
 def _dropout_mask(site: Site) -> list[str]:
@@ -43,7 +44,7 @@ def _adam(is_decoupled: bool) -> Callable[[Site], list[str]]:
         names = ("parameter", "exp_avg", "exp_avg_sq", "gradient")
         tensors = [dense(site, name) for name in names]
         texts = (
-            *(f".{name} = {site.arguments[name]!r}"
+            *(f".{name} = {c_double(site.arguments[name])}"
               for name in ("beta1", "beta2", "epsilon", "weight_decay")),
             f".is_decoupled = {int(is_decoupled)}",
         )  # fmt: skip
