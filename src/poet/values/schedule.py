@@ -153,6 +153,14 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     progress: Callable[[SearchProgress], None] | None = None
 
 
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C while schedules were looked for; `schedule` is the best until then."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self.schedule = schedule
+
+
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
     """What every schedule maker returns. No schedule is a status with a reason, never None.
 
