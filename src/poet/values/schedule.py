@@ -153,14 +153,6 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     progress: Callable[[SearchProgress], None] | None = None
 
 
-class SearchInterrupted(KeyboardInterrupt):
-    """Ctrl-C while schedules were looked for; `schedule` is the best until then."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self.schedule = schedule
-
-
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
     """What every schedule maker returns. No schedule is a status with a reason, never None.
 
@@ -175,6 +167,14 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     bound_source: BoundSource | None = None
     first_seconds: float | None = None
     prices: "Prices | None" = None
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C while schedules were looked for; `solution` is the best until then."""
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__()
+        self.solution = solution
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,7 +26,9 @@ from poet.planner.backends import Answer, Limits
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 LOOK_UP_SECONDS = 0.03
-_START = "import sys; sys.path[:] = {path!r}; from poet.planner.backends.helper import serve; serve()"
+_START = (
+    "import sys; sys.path[:] = {path!r}; from poet.planner.backends.helper import serve; serve()"
+)
 _STOPPED = Answer(status="stopped")
 
 
@@ -72,7 +74,8 @@ class Helper:
             self.end()
             raise
         self.has_answered = True
-        return Answer(**fields, **found)
+        told: dict[str, Any] = {**fields, **found}
+        return Answer(**told)
 
     def end(self) -> None:
         self.is_alive = False
@@ -91,15 +94,16 @@ class Helpers:
     def __init__(self) -> None:
         self._all: list[Helper] = []
         self._idle: list[Helper] = []
-        self._can_start = bool(sys.executable)
+        self.can_start = bool(sys.executable)
+        """Python itself may be part of another program, and no process answers as it does."""
 
     def take(self) -> Helper | None:
-        """None where no process can be started, or none that answers: then it is solved here."""
+        """None where none can be started."""
         try:
             return self._idle.pop()
         except IndexError:
             pass
-        if not self._can_start:
+        if not self.can_start:
             return None
         try:
             helper = Helper()
@@ -108,11 +112,9 @@ class Helpers:
         self._all.append(helper)
         return helper
 
-    def give_back(self, helper: Helper, answer: Answer) -> None:
+    def give_back(self, helper: Helper) -> None:
         if helper.is_alive:
             self._idle.append(helper)
-        elif answer.status == "failed" and not helper.has_answered:
-            self._can_start = False
 
     def close(self) -> None:
         for helper in self._all:

@@ -5,10 +5,11 @@ for seconds before it asks whether to stop. So whoever must be able to leave at 
 programs solved by somebody who can be killed (docs/decisions/017).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from poet.planner.backends import Answer, LinearSession, Limits
+from poet.planner.backends import Answer, Limits, LinearSession
 from poet.planner.backends.helper import Helper, Helpers
 from poet.planner.backends.highs_here import (
     Program,
@@ -32,43 +33,48 @@ class Highs:
 
     def session(self, milp: "Milp", limits: Limits) -> LinearSession:
         program = program_of(milp)
-        helper = self._helper_for(program)
-        if helper is None:
-            return Session(program, limits)
-        return _SessionBeside(helper, program, limits)
+        helper, _ = self._asked("session", program, limits)
+        return Session(program, limits) if helper is None else _SessionBeside(helper, limits)
 
     def solve_linear(self, milp: "Milp", limits: Limits) -> Answer:
-        program = program_of(milp)
-        helper = self._helper_for(program)
-        if helper is None:
-            return solve_linear(program, limits)
-        return self._asked(helper, "linear", program, limits)
+        return self._solved("linear", solve_linear, program_of(milp), limits)
 
     def solve_integer(self, milp: "Milp", limits: Limits) -> Answer:
-        program = program_of(milp)
-        helper = self._helper_for(program)
-        if helper is None:
-            return solve_integer(program, limits)
-        return self._asked(helper, "integer", program, limits)
+        return self._solved("integer", solve_integer, program_of(milp), limits)
 
     def close(self) -> None:
         self.helpers.close()
 
-    def _helper_for(self, program: Program) -> Helper | None:
-        return None if program.values.size <= SMALL else self.helpers.take()
-
-    def _asked(self, helper: Helper, what: str, program: Program, limits: Limits) -> Answer:
-        answer = helper.ask(what, limits, vars(program))
-        self.helpers.give_back(helper, answer)
+    def _solved(
+        self,
+        what: str,
+        solve_here: Callable[[Program, Limits], Answer],
+        program: Program,
+        limits: Limits,
+    ) -> Answer:
+        helper, answer = self._asked(what, program, limits)
+        if helper is None:
+            return solve_here(program, limits)
+        self.helpers.give_back(helper)
         return answer
+
+    def _asked(self, what: str, program: Program, limits: Limits) -> tuple[Helper | None, Answer]:
+        """A helper and its answer; none where the program is small, or where none can be had."""
+        helper = None if program.values.size <= SMALL else self.helpers.take()
+        if helper is None:
+            return None, Answer(status="failed")
+        answer = helper.ask(what, limits, vars(program))
+        if answer.status == "failed" and not helper.has_answered:
+            self.helpers.can_start = False
+            return None, answer
+        return helper, answer
 
 
 class _SessionBeside:
     """A session in a helper of its own, which keeps the basis."""
 
-    def __init__(self, helper: Helper, program: Program, limits: Limits) -> None:
+    def __init__(self, helper: Helper, limits: Limits) -> None:
         self.helper, self.limits = helper, limits
-        helper.ask("session", limits, vars(program))
 
     def solve(self, low: "Floats", high: "Floats", seconds: float) -> Answer:
         limits = replace(self.limits, seconds=seconds)

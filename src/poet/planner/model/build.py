@@ -64,8 +64,8 @@ def build_model(
     memory rows tighter; without it bytes are exact. With a `window` the program is a smaller
     relaxation (see `recomputations`): its bound holds for the whole model, its solutions need not;
     or, with `relax` false, a restriction: its solutions are schedules, its bound means nothing.
-    `cut_stages` are those at which rows 3.9 are added. A model of several hundred ops takes seconds:
-    `check` is called again and again, and raises where nobody wants the model any more.
+    `cut_stages` are those at which rows 3.9 are added. A model of several hundred ops may take
+    seconds: `check` is called all along, and raises where nobody wants the model any more.
     """
     while not _TURN.acquire(timeout=_TURN_SECONDS):
         check()

@@ -127,9 +127,7 @@ class Bounds:
     def _solve(self, window: int | None, unit: int) -> None:
         inc, model = self.incumbent, self._relaxation(window, unit)
         started = time.monotonic()
-        answer = self.backend.solve_linear(
-            model.milp, self._limits(inc.remaining, inc.next_log())
-        )
+        answer = self.backend.solve_linear(model.milp, self._limits(inc.remaining, inc.next_log()))
         quick = time.monotonic() - started < QUICK_SECONDS
         if quick and not self.counted and window is not None and window <= TREE_WINDOW:
             self.quick_window = window

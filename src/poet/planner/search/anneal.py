@@ -73,7 +73,7 @@ class Annealer:
         self._words = len(graph.tensors) // 64 + 1
         self.moves_done = 0  # by the last run
 
-    def greedy(self, seconds: float) -> Schedule | None:
+    def greedy(self, seconds: float = GREEDY_SECONDS) -> Schedule | None:
         """A valid schedule found in milliseconds, or None if this way finds none.
 
         The same every time, as long as `seconds` do not cut it off.

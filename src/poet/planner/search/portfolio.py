@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from poet.planner.incumbent import CalledOff, Incumbent
+from poet.planner.incumbent import Best, CalledOff, Incumbent
 from poet.planner.proof.floor import least_joules
 from poet.planner.search.strategies import (
     Annealing,
@@ -71,26 +71,18 @@ def search(
     """
     incumbent = Incumbent(graph, costs, budget, effort)
     incumbent.raise_bound(least_joules(costs), "certified")
-    for start in (*starts, tuple(map(Compute, range(len(graph.ops))))):
-        incumbent.offer(start)  # the last: every op once, which is best where everything fits
-    incumbent.last_rejection = ""
     try:
+        for start in (*starts, tuple(map(Compute, range(len(graph.ops))))):
+            incumbent.offer(start)  # the last: every op once, which is best where everything fits
+        incumbent.last_rejection = ""
         if not incumbent.finished:
             _improve(incumbent)
     except KeyboardInterrupt:
         if incumbent.best is None:
             raise
-        raise SearchInterrupted(incumbent.best.schedule) from None
-    best = incumbent.best
-    if best is not None:
-        return Solution(
-            status="feasible",
-            schedule=best.schedule,
-            bound_joules=min(incumbent.bound_joules, best.joules),
-            bound_source=incumbent.bound_source,
-            first_seconds=incumbent.first_seconds,
-            prices=incumbent.prices,
-        )
+        raise SearchInterrupted(_solution(incumbent, incumbent.best)) from None
+    if incumbent.best is not None:
+        return _solution(incumbent, incumbent.best)
     if incumbent.proven_infeasible:
         reason = (
             "no schedule with stages in this op order meets RAM and deadline together (certified)"
@@ -98,6 +90,17 @@ def search(
         return Solution(status="infeasible", reason=reason)
     reason = incumbent.last_rejection or "no schedule was found in the time given"
     return Solution(status="unknown", reason=reason)
+
+
+def _solution(incumbent: Incumbent, best: Best) -> Solution:
+    return Solution(
+        status="feasible",
+        schedule=best.schedule,
+        bound_joules=min(incumbent.bound_joules, best.joules),
+        bound_source=incumbent.bound_source,
+        first_seconds=incumbent.first_seconds,
+        prices=incumbent.prices,
+    )
 
 
 def _improve(incumbent: Incumbent) -> None:
