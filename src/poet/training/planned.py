@@ -20,6 +20,7 @@ import msgspec
 import torch
 
 from poet.errors import Infeasible, PoetError
+from poet.planning.advice import ram_argument
 from poet.planning.plan import cores, plan_for
 from poet.planning.question import MIN, Problem, Terms
 from poet.planning.residency import in_bytes, residency_of
@@ -30,7 +31,7 @@ from poet.runtime.memory_info import memory_info
 from poet.runtime.session import Session
 from poet.runtime.step.executor import Executor
 from poet.runtime.stores.base import Store
-from poet.runtime.stores.file_store import CHUNK_BYTES, FileStore
+from poet.runtime.stores.file_store import CHUNK_BYTES, FileStore, buffers_bytes
 from poet.runtime.stores.page_file import BLOCK_BYTES
 from poet.tracer.program import Program
 from poet.tracer.watch import Watch
@@ -88,6 +89,7 @@ class PlannedSteps:
         self._owned: FileStore | None = None
         if isinstance(store, str | Path):
             store = self._owned = _opened(store, terms.ram)
+        self._held = 0 if store is None else store.buffer_bytes
         try:
             self.session = self._begun(program, problem, terms, example, store, plan)
         except BaseException:  # nobody else can close it
@@ -103,7 +105,7 @@ class PlannedSteps:
         store: Store | None,
         plan: Plan | None,
     ) -> Session:
-        held = 0 if store is None else store.buffer_bytes
+        held = self._held
         terms = msgspec.structs.replace(terms, reserved_bytes=held)
         total = None if terms.ram in (None, MIN) else parse_bytes(terms.ram or 0, "RAM budget")
         if plan is None:
@@ -113,7 +115,8 @@ class PlannedSteps:
         if total is not None and (plan.peak_bytes or 0) + held > total:
             raise Infeasible(
                 f"the plan takes {plan.peak_bytes:,} bytes and the store's buffers {held:,}; there "
-                f"are {total:,}. Plan again, or give a larger ram=",
+                f"are {total:,}. Plan again, or give "
+                f"{ram_argument(self._whole_budget(plan.peak_bytes or 0))}",
                 proven=False,
             )
         limit = plan.budget.ram_bytes
@@ -198,16 +201,25 @@ class PlannedSteps:
         self._watches = {self._variant: self._watches[self._variant]}
 
     def _planned(self, problem: Problem, terms: Terms) -> Plan:
-        plan = plan_for(problem, terms, self._effort, self._minimize)
+        plan = plan_for(
+            problem, terms, self._effort, self._minimize, whole_budget=self._whole_budget
+        )
         if not plan.schedule:
             text = f"no plan within the budget: {plan.status}. {plan.reason}"
-            if terms.reserved_bytes:
-                text += f" The store's buffers take {terms.reserved_bytes:,} bytes beside that."
+            if self._held:
+                text += f" The store's buffers take {self._held:,} bytes beside that."
             if not terms.paging:
                 text += ' Nothing is paged without a store: give a folder, store="pages/".'
             raise Infeasible(text, proven=plan.status == "infeasible")
         _log.info("%s", planned_text(plan, is_measured=terms.costs is not None))
         return plan
+
+    def _whole_budget(self, nbytes: int) -> int:
+        """The budget that leaves so many bytes beside the store's buffers, which may follow it."""
+        total = nbytes + self._held
+        while self._owned is not None and total - buffers_bytes(_chunk_bytes(total)) < nbytes:
+            total = nbytes + buffers_bytes(_chunk_bytes(total))
+        return total
 
     def close(self, bring_back: bool = True) -> None:
         """Bring parameters back into RAM, unless a step failed, and remove the page file."""
@@ -297,5 +309,9 @@ def _free_bytes() -> int:
 def _opened(folder: str | Path, ram: str | int | None) -> FileStore:
     """A store whose buffers take a few percent of the budget, and no more than they need."""
     nbytes = 0 if ram is None or ram == MIN else parse_bytes(ram, "RAM budget")
-    share = nbytes // _STORE_SHARE // BLOCK_BYTES * BLOCK_BYTES
-    return FileStore(folder, chunk_bytes=max(4 * BLOCK_BYTES, min(share, CHUNK_BYTES)))
+    return FileStore(folder, chunk_bytes=_chunk_bytes(nbytes))
+
+
+def _chunk_bytes(ram_bytes: int) -> int:
+    share = ram_bytes // _STORE_SHARE // BLOCK_BYTES * BLOCK_BYTES
+    return max(4 * BLOCK_BYTES, min(share, CHUNK_BYTES))

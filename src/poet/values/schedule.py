@@ -169,6 +169,14 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     prices: "Prices | None" = None
 
 
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C while schedules were looked for; `solution` is the best until then."""
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__()
+        self.solution = solution
+
+
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a little more would save, by the dual values of the relaxation behind the bound."""
 

@@ -21,6 +21,7 @@ from poet.firmware.write.text import SOURCES
 from poet.referee.replay import check as replayed
 from poet.values.files import read_json, write_json
 from poet.values.plan import Plan, in_turns
+from poet.values.schedule import not_kept
 
 MANIFEST = "firmware.json"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")

@@ -109,6 +109,7 @@ class Blocks:
         relax: bool,
         also: Iterable[tuple[int, int]],
         cut_stages: Iterable[int],
+        check: Callable[[], object],
     ) -> None:
         self.graph, self.costs, self.budget = graph, costs, budget
         self.stages = Stages(graph, budget)
@@ -125,7 +126,7 @@ class Blocks:
         self.ram = np.inf if limit is None else float(rounded(limit / unit_bytes))
         total = costs.keep_all_joules
         self.scale = 100.0 / total if total else 1.0
-        self.builder = Builder()
+        self.builder = Builder(check)
         self.used: Ints = NOTHING
         self.deadline_row = -1
         self.columns_compute()
