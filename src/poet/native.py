@@ -6,8 +6,10 @@ older than what is read.
 
 A library that is built here lies in the user's cache folder under a name made from its source, the
 compiler's version and the flags, so that a new source or compiler never meets an old library. It is
-written under a temporary name and renamed, since two processes may build at once. Without a
-compiler there is no library, and `built` says so by None; whoever wants one can do without.
+written under a temporary name and renamed, since two processes may build at once. What others may
+have written is not loaded: neither the folder nor the library may be anybody else's to write.
+Without a compiler there is no library, and `built` says so by None; whoever wants one can do
+without.
 
 The flags keep arithmetic the same on every machine: no fast-math, no fused multiply-add, no
 instructions of one processor only (a cache folder may be shared between machines).
@@ -19,6 +21,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from functools import cache
@@ -71,7 +74,7 @@ def _built_here(compiler: str, source: Path) -> ctypes.CDLL | None:
     except (OSError, subprocess.SubprocessError):
         return None
     path = _cache_folder() / f"{source.stem}-{_mark(source, asked.stdout)}.so"
-    return _loaded(path) if path.exists() or _compile(compiler, source, path) else None
+    return _loaded(path) if _is_ours(path) or _compile(compiler, source, path) else None
 
 
 def _compile(compiler: str, source: Path, path: Path) -> bool:
@@ -92,13 +95,23 @@ def _compile(compiler: str, source: Path, path: Path) -> bool:
     return True
 
 
+def _is_ours(path: Path) -> bool:
+    """Whether it is there, and only this user can have written it."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    is_plain = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
+    return is_plain and about.st_uid == os.geteuid() and not about.st_mode & 0o022
+
+
 def _cache_folder() -> Path:
-    """The user's cache; a folder of this process alone where that cannot be written."""
+    """The user's cache; a folder of this process alone where that is not theirs alone to write."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(home) / "poet"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(folder, os.W_OK):
+        if os.access(folder, os.W_OK) and _is_ours(folder):
             return folder
     except OSError:
         pass

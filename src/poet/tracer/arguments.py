@@ -1,11 +1,16 @@
-"""Arguments: what a call is given, as plain JSON and back.
+"""Arguments: what a call is given, as plain JSON and back, and what it calls.
 
 The graph's files hold calls so that readers need no torch; here are the two directions. What JSON
 lacks is a one-key object: a tensor, a dtype, a device, a number that is not finite (see
 `poet.values.graph.Call`).
+
+A graph may come from a file, so `function_of` gives nothing but kernels of POET and operators that
+make tensors, and only for arguments that these have. No operator that reads or writes files is
+among them.
 """
 
 from collections.abc import Callable
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -13,6 +18,22 @@ import torch
 
 from poet.errors import PoetError
 from poet.tracer import operators as operators  # a graph may name those that it registers
+from poet.tracer.kernels import ARGUMENTS, KERNELS
+from poet.values.graph import Call
+
+_TENSORS = ("Tensor", "Optional[Tensor]", "List[Tensor]", "List[Optional[Tensor]]")
+_ON_FILES = ("filename", "path")
+"""Arguments by which an operator would reach a file."""
+_BESIDE = frozenset(
+    ("prim", "debugprims", "profiler", "c10d", "_c10d_functional", "_c10d_functional_autograd",
+     "symm_mem", "inductor", "export", "static_runtime")
+)  # fmt: skip
+"""Libraries of torch whose operators do something else than arithmetic."""
+_KINDS = {
+    "dtype": torch.dtype,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
 
 
 def kind_of(target: torch._ops.OpOverload) -> str:
@@ -21,6 +42,7 @@ def kind_of(target: torch._ops.OpOverload) -> str:
     return name.removesuffix(".default")
 
 
+@cache
 def target_of(kind: str) -> torch._ops.OpOverload:
     """The operator that a kind names."""
     parts = kind.split(".")
@@ -37,7 +59,33 @@ def target_of(kind: str) -> torch._ops.OpOverload:
             f"this torch ({torch.__version__}) has no operator {kind!r}: the graph was captured "
             "with another version, or needs a library of custom operators that is not imported"
         )
+    schema = found._schema
+    makes = [str(each.type) in _TENSORS for each in schema.returns]
+    reaches_out = parts[0] in _BESIDE or any(x.name in _ON_FILES for x in schema.arguments)
+    if not makes or not all(makes) or reaches_out:
+        raise PoetError(f"{kind} is not an operator that makes tensors from tensors and numbers")
     return found
+
+
+def function_of(call: Call) -> Any:
+    """What a call of a graph calls, once it is known to have the arguments that are given."""
+    kernel = KERNELS.get(call.kind)
+    known = ARGUMENTS[call.kind] if kernel is not None else _names(call.kind)
+    for name in call.arguments:
+        if name not in known:
+            raise PoetError(f"{call.kind} has no argument {name!r}: it has {', '.join(known)}")
+    if kernel is not None:
+        return kernel
+    returns = target_of(call.kind)._schema.returns
+    is_list = len(returns) == 1 and str(returns[0].type).startswith("List")
+    if not call.results or not (is_list or len(call.results) == len(returns)):
+        raise PoetError(f"{call.kind} gives {len(returns)} results; here are {len(call.results)}")
+    return target_of(call.kind)
+
+
+@cache
+def _names(kind: str) -> tuple[str, ...]:
+    return tuple(argument.name for argument in target_of(kind)._schema.arguments)
 
 
 def encode(argument: Any, reference: Callable[[torch.fx.Node], Any]) -> Any:
@@ -83,9 +131,19 @@ def constant(tag: str, content: str) -> Any:
         return float(content)
     if tag == "device":
         return torch.device(content)
-    found = getattr(torch, content, None)
-    if not isinstance(found, torch.dtype | torch.layout | torch.memory_format):
-        raise PoetError(f"this torch ({torch.__version__}) has no {tag} {content!r}")
+    return _of_torch(_KINDS[tag], content)
+
+
+def dtype_named(text: str | None) -> torch.dtype:
+    """An element type by its name."""
+    found: torch.dtype = _of_torch(torch.dtype, text or "")
+    return found
+
+
+def _of_torch(kind: type[Any], name: str) -> Any:
+    found = getattr(torch, name, None)
+    if not isinstance(found, kind):
+        raise PoetError(f"torch has no {kind.__name__} {name!r}")
     return found
 
 

@@ -53,6 +53,7 @@ def capture(
     """
     torch = imported_torch()
     from poet.tracer import cache as kept
+    from poet.tracer.fitting import misfit
     from poet.tracer.groups import groups_of
     from poet.tracer.keys import key_of
     from poet.tracer.program import Program
@@ -72,6 +73,9 @@ def capture(
     title = name or type(model).__name__
     key = key_of(step, title, groups.without_rates()) if cache else None
     traced = None if key is None else kept.find(key)
+    if traced is not None and (why := misfit(traced, step, len(groups.optimizers))):
+        _log.warning("the captured step of %s is traced anew: %s", title, why)
+        traced = None
     if traced is None:
         traced = _traced(torch, step, title, groups.optimizers, groups.member)
         if key is not None:

@@ -13,11 +13,8 @@ from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 
 from poet.errors import PoetError
 from poet.tracer.arguments import dtype_text
-from poet.tracer.layout import Piece
+from poet.tracer.layout import TANGENT, Piece
 from poet.values.graph import Call, Op, Tensor
-
-TANGENT = "poet.tangent"
-"""A call that takes a gradient from the caller."""
 
 
 def leave_out_copies(graph: torch.fx.Graph) -> None:

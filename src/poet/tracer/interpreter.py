@@ -6,14 +6,13 @@ a schedule computes the same bits as eager PyTorch.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 
 from poet.calls.references import named_in
 from poet.calls.updates import SCALARS
 from poet.errors import PoetError
-from poet.tracer.arguments import decode, target_of
+from poet.tracer.arguments import decode, function_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Graph, Op
 from poet.values.schedule import Compute, Free, PageIn, PageOut, Schedule
@@ -101,14 +100,8 @@ def _runner(op: Op) -> Callable[[Memory], None]:
     """The op as a function on the memory: its calls resolved once."""
     steps = []
     for call in op.calls:
-        kernel = KERNELS.get(call.kind)
-        scalars: tuple[str, ...] = SCALARS
-        function: Callable[..., Any]
-        if kernel is None:
-            function, scalars = target_of(call.kind), ()
-        else:
-            function = kernel
-        steps.append((function, call.arguments, scalars, call.results))
+        scalars = SCALARS if call.kind in KERNELS else ()
+        steps.append((function_of(call), call.arguments, scalars, call.results))
     last_use: dict[int, int] = {}
     for at, call in enumerate(op.calls):
         for tag, n in named_in(call):
@@ -130,7 +123,7 @@ def _runner(op: Op) -> Callable[[Memory], None]:
         for at, (function, arguments, scalars, results) in enumerate(steps):
             given = {name: decode(argument, found) for name, argument in arguments.items()}
             for name in scalars:
-                if name in given:
+                if isinstance(given.get(name), torch.Tensor):
                     given[name] = given[name].item()
             out = function(**given)
             del given

@@ -6,6 +6,7 @@ temporaries are reused. Arithmetic on the learning rate and the step count is Py
 """
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -79,3 +80,10 @@ KERNELS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
     "poet.adam": adam,
     "poet.adamw": adamw,
 }
+
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "poet.sgd": tuple(signature(sgd).parameters),
+    "poet.adam": tuple(signature(adam).parameters),
+    "poet.adamw": tuple(signature(adam).parameters),  # `others` are Adam's
+}
+"""The names of the arguments that each takes."""

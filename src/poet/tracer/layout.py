@@ -1,9 +1,19 @@
-"""Layout: a captured graph, and which of its tensors is which part of the model. No torch."""
+"""Layout: a captured graph, and which of its tensors is which part of the model. No torch.
+
+It checks itself when it is made, since it may come from a file: every tensor that exists when the
+step starts is one thing of the model's, and nothing else is.
+"""
+
+from collections import Counter
 
 import msgspec
 
+from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity, rewritten
-from poet.values.graph import Graph
+from poet.values.graph import Graph, printable
+
+TANGENT = "poet.tangent"
+"""The call that takes a gradient from the caller."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +60,9 @@ class Layout(
     caveats: tuple[str, ...] = ()
     """Why the last bits may not be eager's, a sentence each."""
 
+    def __post_init__(self) -> None:
+        check_layout(self)
+
     @property
     def loss(self) -> int:
         """The first output: the loss of a step that ends in one."""
@@ -59,9 +72,12 @@ class Layout(
         """The same step, its graph at another granularity: for layouts as they were captured."""
         given_out = (piece.tensor for piece in self.input_gradients.values())
         visible = (*self.outputs, *self.gradients.values(), *given_out)
-        graph, place = rewritten(
-            self.graph, granularity, fuse_updates, visible, self.learning_rates
-        )
+        try:
+            graph, place = rewritten(
+                self.graph, granularity, fuse_updates, visible, self.learning_rates
+            )
+        except ValueError as error:  # a layout that no tracer made
+            raise PoetError(f"{printable(self.graph.name)} cannot be rewritten: {error}") from None
 
         def moved(piece: Piece) -> Piece:
             return msgspec.structs.replace(piece, tensor=place[piece.tensor])
@@ -82,3 +98,37 @@ class Layout(
             learning_rates=tuple(place[i] for i in self.learning_rates),
             step_count=None if self.step_count is None else place[self.step_count],
         )
+
+
+def check_layout(layout: Layout) -> None:
+    graph, given = layout.graph, Counter(_given(layout))
+    twice = [i for i, count in given.items() if count > 1]
+    apart = given.keys() ^ set(graph.given)
+    if twice or apart:
+        i = min(twice or apart)
+        raise ValueError(f"tensor {i} is not one thing that exists when the step starts")
+    pieces = (piece.tensor for piece in layout.input_gradients.values())
+    made = (*layout.outputs, *layout.gradients.values(), *layout.tangents.values(), *pieces)
+    if not layout.outputs or not all(0 <= i < len(graph.tensors) for i in made):
+        raise ValueError("the outputs and gradients are not tensors of the graph")
+    for i in layout.tangents.values():
+        maker = graph.producer[i]
+        kinds = () if maker is None else tuple(call.kind for call in graph.ops[maker].calls)
+        if set(kinds) != {TANGENT}:
+            raise ValueError(f"tensor {i} is no gradient that the caller hands in")
+    for i, content in layout.constants.items():
+        if len(content) != graph.tensors[i].nbytes:
+            text = graph.tensor_text(i)
+            raise ValueError(f"the constant {text} has {len(content)} bytes")
+    if not set(layout.member.values()) <= set(range(len(layout.learning_rates) or 1)):
+        raise ValueError("a parameter is in a group without a learning rate")
+
+
+def _given(layout: Layout) -> list[int]:
+    """What exists when the step starts, as the layout has it."""
+    state = (i for held in layout.state.values() for i in held.values())
+    count = () if layout.step_count is None else (layout.step_count,)
+    return [
+        *layout.parameters.values(), *layout.buffers.values(), *layout.constants,
+        *layout.inputs.values(), *state, *layout.learning_rates, *count,
+    ]  # fmt: skip

@@ -29,8 +29,8 @@ from torch._functorch._aot_autograd.descriptors import (
 from poet.errors import PoetError
 from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
-from poet.tracer.handing import TANGENT, handed_in, leave_out_copies, piece_of, whole
-from poet.tracer.layout import Piece
+from poet.tracer.handing import handed_in, leave_out_copies, piece_of, whole
+from poet.tracer.layout import TANGENT, Piece
 from poet.tracer.lowered import Lowered, Names, View
 from poet.tracer.nodes import (
     GETITEM,

@@ -18,6 +18,7 @@ from torch import nn
 
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
+from poet.tracer.arguments import dtype_named
 from poet.tracer.gathered import Rates, Training
 from poet.tracer.interpreter import Interpreter, Memory
 from poet.tracer.kernels import FIRST_MOMENTUM
@@ -367,9 +368,8 @@ def _fresh_state(kept: str, parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor_from(content: bytes, about: Tensor) -> torch.Tensor:
-    assert about.dtype is not None
     assert about.shape is not None
-    dtype = getattr(torch, about.dtype)
+    dtype = dtype_named(about.dtype)
     flat = (
         torch.frombuffer(bytearray(content), dtype=dtype)
         if content

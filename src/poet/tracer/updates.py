@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from poet.tracer.handing import TANGENT
+from poet.tracer.layout import TANGENT
 from poet.tracer.lowered import Lowered, View
 from poet.values.graph import Call, InPlace, Op, Tensor
 from poet.values.optimizers import Optimizer

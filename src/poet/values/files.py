@@ -141,7 +141,7 @@ def _explain(message: str, decode: Callable[[Any], Any]) -> str:
     text = f"{place}: {match['problem']}" if place else match["problem"]
     try:
         value = decode(Any)
-    except msgspec.MsgspecError:  # what is wrong is wrong for any reader
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # it is wrong for any reader
         return text
     for name, index in re.findall(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]", place):
         if name.isdigit() or index.isdigit():

@@ -9,16 +9,14 @@ tensor after the op that consumes it. This module knows nothing of devices, cost
 """
 
 import hashlib
-import re
-from collections.abc import Iterator
 from functools import cached_property
-from math import inf, isfinite
+from math import inf
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+from poet.values.call_checks import check_calls, check_words
 from poet.values.graph_checks import check_ids, check_order, check_pairs, check_successors
-from poet.values.operators import check_given
 
 Role = Literal[
     "input", "parameter", "buffer", "activation", "gradient", "optimizer_state", "output"
@@ -27,18 +25,8 @@ Phase = Literal["forward", "backward", "update"]
 
 MAX_BYTES = 2**53 - 1
 """The largest size POET handles: the largest integer that every JSON reader keeps exact."""
-MAX_ARGUMENT_DEPTH = 32
 JsonReference = dict[str, int]
 """`{"tensor": 5}`, a tensor of the graph, or `{"value": 2}`, an inner value of an op."""
-_TAGS = {
-    "tensor": int, "value": int, "float": str, "dtype": str, "device": str, "layout": str,
-    "memory_format": str,
-}  # fmt: skip
-_WORDS = {
-    "float": re.compile("-?inf|nan"), "device": re.compile(r"[a-z]+(:\d+)?"),
-    **dict.fromkeys(("dtype", "layout", "memory_format"), re.compile(r"\w+", re.ASCII)),
-}  # fmt: skip
-"""What the texts among them may be."""
 
 
 def printable(name: str) -> str:
@@ -130,6 +118,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     arguments: dict[str, Any] = {}
     results: tuple[JsonReference | None, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_words(self)
+
     @property
     def family(self) -> str:
         """The kind without its overload: `aten.add` of `aten.add.Tensor`."""
@@ -173,7 +164,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
                 f"op {self.name!r} has an in_place pair that is not one of its outputs "
                 "over one of its inputs"
             )
-        _check_calls(self)
+        check_calls(self)
 
     @property
     def consumed(self) -> tuple[int, ...]:
@@ -274,71 +265,6 @@ class Graph(
 def graph_of(given: "Graph | HasGraph") -> Graph:
     """What takes a graph takes a program, too."""
     return given if isinstance(given, Graph) else given.graph
-
-
-def _check_calls(op: Op) -> None:
-    known = {*op.inputs, *op.outputs}
-    values: set[int] = set()
-    for n, value in enumerate(op.values):
-        if value.view_of is not None:
-            ((tag, i),) = value.view_of.items()
-            if (tag == "tensor" and i not in known) or (tag == "value" and not 0 <= i < n):
-                raise ValueError(f"value {n} of op {op.name!r} is a view of {tag} {i}, not its own")
-    for call in op.calls:
-        where = f"{call.kind} in op {op.name!r}"
-        for key, target in _references(call.arguments, where):
-            if key == "tensor" and target not in known:
-                raise ValueError(
-                    f"{call.kind} in op {op.name!r} reads tensor {target}, which is not the op's"
-                )
-            if key == "value" and target not in values:
-                raise ValueError(
-                    f"{call.kind} in op {op.name!r} reads value {target} before it is made"
-                )
-        for result in call.results:
-            if result is None:
-                continue
-            if len(result) != 1 or not result.keys() <= {"tensor", "value"}:
-                raise ValueError(f"{call.kind} in op {op.name!r} has a wrong result: {result}")
-            if "value" in result:
-                if not 0 <= result["value"] < len(op.values):
-                    raise ValueError(
-                        f"{call.kind} in op {op.name!r} makes value {result['value']}; the op "
-                        f"describes {len(op.values)} values"
-                    )
-                values.add(result["value"])
-            elif result["tensor"] not in op.outputs:
-                raise ValueError(
-                    f"{call.kind} in op {op.name!r} writes tensor {result['tensor']}, "
-                    "which is not one of the op's outputs"
-                )
-        try:
-            check_given(call.kind, call.arguments)
-        except ValueError as error:
-            raise ValueError(f"{where} cannot be called: {error}") from None
-
-
-def _references(argument: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """The one-key objects inside an argument; anything that is not plain JSON is refused."""
-    if depth > MAX_ARGUMENT_DEPTH:
-        raise ValueError(f"{where} has arguments nested deeper than {MAX_ARGUMENT_DEPTH}")
-    if isinstance(argument, list | tuple):
-        for item in argument:
-            yield from _references(item, where, depth + 1)
-    elif isinstance(argument, dict):
-        if depth == 0:
-            for item in argument.values():
-                yield from _references(item, where, depth + 1)
-            return
-        key, target = next(iter(argument.items())) if len(argument) == 1 else ("", None)
-        is_right = key in _TAGS and type(target) is _TAGS[key]
-        if not is_right or (key in _WORDS and not _WORDS[key].fullmatch(str(target))):
-            raise ValueError(f"{where} has an argument POET does not know: {str(argument)[:80]}")
-        yield key, target
-    elif isinstance(argument, float) and not isfinite(argument):
-        raise ValueError(f"{where} has the argument {argument}; write it as {{'float': 'inf'}}")
-    elif argument is not None and not isinstance(argument, str | int | float):
-        raise ValueError(f"{where} has an argument of type {type(argument).__name__}")
 
 
 def alike(one: Graph, other: Graph) -> bool:

@@ -24,7 +24,7 @@ from poet.calls.updates import UPDATES
 from poet.errors import PoetError
 from poet.runtime.state.random_state import RandomState
 from poet.runtime.state.tensor_file import Content, Item, Kind, TornFile, verify, write_tensors
-from poet.values.graph import Graph
+from poet.values.graph import MAX_BYTES, Graph, check_range
 from poet.values.plan import Plan
 from poet.version import __version__
 
@@ -70,6 +70,9 @@ class Checkpoint(
     """Of the file with the tensors; None inside that file."""
     file_checksum: str | None = None
 
+    def __post_init__(self) -> None:
+        check_range("steps", self.steps, MAX_BYTES)
+
 
 def optimizer_text(graph: Graph) -> str:
     """The updates of a step as people may compare them: `adam(beta1=0.9, …)`."""
@@ -111,7 +114,7 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, Content]:
         raise TornFile(f"it has no format {FORMAT!r}")
     try:
         return msgspec.json.decode(told, type=Checkpoint), content
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise TornFile(str(error)) from None
 
 

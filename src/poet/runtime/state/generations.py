@@ -194,5 +194,5 @@ def _told(path: Path) -> Checkpoint:
         return msgspec.json.decode(path.read_bytes(), type=Checkpoint)
     except OSError as error:
         raise TornFile(f"{path.name}: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TornFile(f"{path.name}: {error}") from None

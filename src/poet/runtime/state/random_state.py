@@ -11,6 +11,11 @@ from typing import Any
 import msgspec
 import torch
 
+from poet.errors import PoetError
+
+_WORDS = 624
+"""Of a Mersenne Twister."""
+
 
 class NumpyState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -18,6 +23,12 @@ class NumpyState(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     has_gauss: int
     gauss: float
+
+    def __post_init__(self) -> None:
+        # NumPy takes any position, and would read beyond its keys.
+        words, rest = divmod(len(self.keys), 4)
+        if (words, rest, self.name) != (_WORDS, 0, "MT19937") or not 0 <= self.position <= _WORDS:
+            raise ValueError("the random state of NumPy is none that its generator has")
 
 
 class RandomState(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +62,24 @@ def set_random_state(state: RandomState) -> None:
     random.setstate((state.python_version, state.python_words, state.python_gauss))
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and state.numpy is not None:
-        old = state.numpy
-        keys = numpy.frombuffer(old.keys, dtype=numpy.uint32)
-        numpy.random.set_state((old.name, keys, old.position, old.has_gauss, old.gauss))
+        numpy.random.set_state(_numpy_tuple(numpy, state.numpy))
+
+
+def check_random_state(state: RandomState) -> None:
+    """Refuse states that no generator has: tried on generators of nobody's."""
+    try:
+        torch.Generator().set_state(_tensor(state.torch_cpu))
+        random.Random().setstate((state.python_version, state.python_words, state.python_gauss))
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None and state.numpy is not None:
+            numpy.random.RandomState().set_state(_numpy_tuple(numpy, state.numpy))
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise PoetError(f"its random state is none that a generator has: {error}") from None
+
+
+def _numpy_tuple(numpy: Any, state: NumpyState) -> tuple[Any, ...]:
+    keys = numpy.frombuffer(state.keys, dtype=numpy.uint32)
+    return (state.name, keys, state.position, state.has_gauss, state.gauss)
 
 
 def _numpy_state(numpy: Any) -> NumpyState | None:

@@ -17,7 +17,7 @@ from poet.runtime.state.checkpoints import (
 )
 from poet.runtime.state.generations import SINGLE, Found, Generations, newest, single
 from poet.runtime.state.persistent import kinds
-from poet.runtime.state.random_state import random_state, set_random_state
+from poet.runtime.state.random_state import check_random_state, random_state, set_random_state
 from poet.runtime.state.tensor_file import TornFile, fill, kind_of
 
 
@@ -138,6 +138,10 @@ def check_fits(session: Session, found: Found) -> None:
         apart = f"another optimizer: it has {rates[0]} parameter groups, not {rates[1]}"
     if apart:
         raise PoetError(f"the checkpoint {found.path} is of {apart}")
+    try:
+        check_random_state(found.about.random)
+    except PoetError as error:
+        raise PoetError(f"the checkpoint {found.path} cannot be used: {error}") from None
 
 
 def _find(path: Path) -> Found:

@@ -236,7 +236,7 @@ def _header(file: Any) -> tuple[Content, bytes]:
         given = raw.pop("__metadata__", None)
         metadata = msgspec.json.decode(given or b"null", type=dict[str, str] | None) or {}
         entries = {name: msgspec.json.decode(each, type=_Entry) for name, each in raw.items()}
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise TornFile("its header cannot be read") from None
     places, end = {}, 0
     for name, entry in sorted(entries.items(), key=lambda pair: pair[1].data_offsets):

@@ -42,6 +42,7 @@ class Executor:
         program = program.for_plan(plan)
         if not plan.schedule:
             raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
+        _check_runs(plan)
         self.program, self.plan, self.store = program, plan, store
         graph, layout = plan.graph, program.layout
         lasting = {i: pages_of[what] for what, i in program.lasting.items() if what in pages_of}
@@ -54,7 +55,6 @@ class Executor:
                 f"the plan pages {len(self.pages)} tensors and needs a store: give a folder"
             )
         heirs = graph.heir.values()
-        _check_runs(plan)
         gradients = (piece.tensor for piece in layout.input_gradients.values())
         wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *heirs)
         handed_out = (*layout.outputs, *graph.heir, *heirs) if layout.tangents else ()

@@ -11,12 +11,12 @@ either way.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
 from poet.errors import OutOfBudget
 from poet.runtime.stores.base import PagePart, PageTransfer, Store
+from poet.tracer.arguments import dtype_named
 from poet.values.graph import Graph
 
 
@@ -181,9 +181,8 @@ class Machine:
 
     def _empty(self, i: int) -> torch.Tensor:
         about = self.graph.tensors[i]
-        assert about.dtype is not None
         assert about.shape is not None
-        dtype: Any = getattr(torch, about.dtype)
+        dtype = dtype_named(about.dtype)
         strides = about.strides or torch.empty(about.shape, device="meta").stride()
         if i in self.homes:
             self.homes[i].resize_(about.nbytes)

@@ -11,7 +11,7 @@ import torch
 
 from poet.calls.updates import SCALARS
 from poet.errors import PoetError
-from poet.tracer.arguments import decode, target_of
+from poet.tracer.arguments import decode, function_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Call, Graph, Tensor, Value
 from poet.values.operators import check_whole
@@ -51,16 +51,14 @@ def reference_step(
                     for name, argument in call.arguments.items()
                 }
                 made: Any
-                if call.kind in KERNELS:
-                    for name in SCALARS:
-                        if isinstance(arguments.get(name), torch.Tensor):
-                            arguments[name] = arguments[name].item()
-                    made = KERNELS[call.kind](**arguments)
-                elif call.kind == "poet.dropout_mask" and dropout_mask is not None:
+                if call.kind == "poet.dropout_mask" and dropout_mask is not None:
                     shape = tuple(arguments["size"])
                     made = dropout_mask(k, shape, arguments["p"]).to(dtype)
                 else:
-                    made = target_of(call.kind)(**arguments)
+                    for name in SCALARS if call.kind in KERNELS else ():
+                        if isinstance(arguments.get(name), torch.Tensor):
+                            arguments[name] = arguments[name].item()
+                    made = function_of(call)(**arguments)
                 results = made if isinstance(made, tuple | list) else (made,)
                 for result, tensor in zip(call.results, results, strict=False):
                     if result is not None:

@@ -2,7 +2,8 @@
 
 Where every tensor is at every moment follows from the schedule alone, so nothing is decided while
 the step runs: tensors are local variables, a Free is a `del`, a call is a call. The text can be
-read (`Tape.source`) and is the same for the same plan.
+read (`Tape.source`) and is the same for the same plan. All of it is made by `source`, which lets
+nothing of a graph stand there but numbers and names.
 
 The tape knows a `machine`, which holds what a step needs besides the tensors: the page store, the
 saved random states, and the count of live bytes (`machine`). Where an op streams parameters, some
@@ -15,11 +16,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from poet.calls.references import references, storage
+from poet.calls.references import made_by, references, storage
 from poet.calls.updates import SCALARS
+from poet.errors import PoetError
+from poet.runtime.step.source import Source, is_name, joined, literal, written
 from poet.runtime.step.streams import Way
-from poet.tracer.arguments import constant, target_of
+from poet.tracer.arguments import constant, function_of, target_of
 from poet.tracer.kernels import KERNELS
+from poet.tracer.layout import TANGENT
 from poet.values.graph import Call, Graph, Op
 from poet.values.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule
 
@@ -70,12 +74,12 @@ class _Writer:
         self.laps = laps
         self.graph, self.schedule, self.budget = graph, schedule, budget
         self.ways, self.wanted = ways, wanted
-        self.lines: list[str] = []
+        self.lines: list[Source] = []
         self.names: dict[str, Any] = {
             "torch": torch,
             "grad_mode": torch._C._set_grad_enabled,
         }
-        self.functions: dict[str, str] = {}
+        self.functions: dict[str, Source] = {}
         self.ram = {i for i, place in budget.start.items() if place != "store"}
         self.arriving: set[int] = set()
         self.leaving: set[int] = set()
@@ -86,51 +90,60 @@ class _Writer:
 
     def tape(self) -> Tape:
         for i in sorted(self.ram):
-            self._line(f"t{i} = given.pop({i})")
+            self._line("t{} = given.pop({})", i, i)
         begun: int | None = None
         for at, instruction in enumerate(self.schedule):
             if self.laps and not isinstance(instruction, Free):
                 if begun is not None:
-                    self._line(f"machine.lap({begun})")
+                    self._line("machine.lap({})", begun)
                 begun = at
             match instruction:
                 case Compute(op=k, variant=variant):
                     self._compute(k, variant)
                 case PageOut(tensor=i):
                     self._arrive(i)
-                    self._line(f"machine.page_out({i}, t{i})")
+                    self._line("machine.page_out({}, t{})", i, i)
                     self.leaving.add(i)
                 case PageIn(tensor=i):
-                    self._line(f"machine.page_in({i})")
+                    self._line("machine.page_in({})", i)
                     self.ram.add(i)
                     self.arriving.add(i)
                 case Free(tensor=i):
                     self._arrive(i)
-                    self._line(f"machine.free({i}, t{i}); del t{i}")
+                    self._line("machine.free({}, t{}); del t{}", i, i, i)
                     self.ram.discard(i)
         if begun is not None:
-            self._line(f"machine.lap({begun})")
+            self._line("machine.lap({})", begun)
         for i in self.wanted:
             if i in self.ram:
                 self._arrive(i)
-        made = ", ".join(f"{i}: t{i}" for i in self.wanted if i in self.ram)
-        self._line(f"return {{{made}}}")
+        self._line("return {}", self._in_ram(self.wanted))
         source = "def step(machine, given):\n" + "\n".join(f"    {line}" for line in self.lines)
         space = dict(self.names)
         exec(compile(source, "<poet tape>", "exec"), space)
         return Tape(space["step"], source + "\n")
 
-    def _line(self, text: str) -> None:
-        self.lines.append(text)
+    def _line(self, template: str, *parts: int | str) -> None:
+        self.lines.append(written(template, *parts))
+
+    def _in_ram(self, tensors: tuple[int, ...]) -> Source:
+        """Those that are in RAM, by id."""
+        here = joined(written("{}: t{}", i, i) for i in tensors if i in self.ram)
+        return written("{{{}}}", here)
 
     def _arrive(self, i: int) -> None:
         """Before a tensor is used: its page-in must have ended."""
         if i in self.arriving:
-            self._line(f"t{i} = machine.arrive({i})")
+            self._line("t{} = machine.arrive({})", i, i)
             self.arriving.discard(i)
 
     def _compute(self, k: int, variant: str) -> None:
         op, way = self.graph.ops[k], self.ways[k, variant]
+        made = {reference for call in op.calls for reference in made_by(call)}
+        for i in op.outputs:
+            if ("tensor", i) not in made:
+                text = self.graph.tensor_text(i)
+                raise PoetError(f"no call of {self.graph.op_text(k)} makes {text}")
         missing = [i for i in op.outputs if i not in self.ram and i not in way.writes]
         seated = {pair.output: pair.input for pair in op.in_place if pair.input not in way.reads}
         new = sum(self.graph.tensors[i].nbytes for i in missing if i not in seated)
@@ -141,20 +154,20 @@ class _Writer:
                 self._arrive(i)
         for i in op.consumed:
             if i in self.leaving:
-                self._line(f"machine.settle({i})")
-        self._line(f"machine.room({k}, {new + again + way.workspace_bytes})")
+                self._line("machine.settle({})", i)
+        self._line("machine.room({}, {})", k, new + again + way.workspace_bytes)
         if any(call.kind in KERNELS for call in op.calls) and not self.updates:
             self._line("machine.has_updated = True")
             self.updates = True
         if (op.phase == "forward") != (self.phase == "forward") or not self.phase:
-            self._line(f"grad_mode({op.phase == 'forward'})")
+            self._line("grad_mode({})", literal(op.phase == "forward"))
         self.phase = op.phase
         if op.random_state_bytes:
             if k in self.ran:
-                self._line(f"machine.draw_again({k})")
+                self._line("machine.draw_again({})", k)
             elif self.runs[k] > 1:
-                self._line(f"machine.draw({k})")
-        if op.calls[0].kind == "poet.tangent":
+                self._line("machine.draw({})", k)
+        if op.calls[0].kind == TANGENT:
             self._tangents(op)
         else:
             self._calls(k, op, way, missing)
@@ -163,26 +176,26 @@ class _Writer:
         self.ran.add(k)
         for i in missing:
             if i in seated:
-                self._line(f"del t{seated[i]}; machine.seat({i}, {seated[i]})")
+                self._line("del t{}; machine.seat({}, {})", seated[i], i, seated[i])
             else:
-                self._line(f"machine.made({i}, t{i})")
+                self._line("machine.made({}, t{})", i, i)
         for i in outdated:
-            self._line(f"machine.free({i}, t{i}); del t{i}")
+            self._line("machine.free({}, t{}); del t{}", i, i, i)
         self.ram -= set(op.consumed)
         self.ram |= set(missing)
 
     def _tangents(self, op: Op) -> None:
         """Hand out the outputs, and wait for their gradients."""
         for old, new in self.graph.heir.items():
-            self._line(f"t{old}, t{new} = machine.exchange(t{old}, t{new})")
-        made = ", ".join(f"{i}: t{i}" for i in self.outputs)
-        self._line(f"tangents = yield {{{made}}}")
+            self._line("t{}, t{} = machine.exchange(t{}, t{})", old, new, old, new)
+        handed = joined(written("{}: t{}", i, i) for i in self.outputs)
+        self._line("tangents = yield {{{}}}", handed)
         self._line("grad_mode(False)")
         for i in op.outputs:
-            self._line(f"t{i} = tangents.pop({i})")
+            self._line("t{} = tangents.pop({})", i, i)
 
     def _calls(self, k: int, op: Op, way: Way, missing: list[int]) -> None:
-        last: dict[str, int] = {}
+        last: dict[Source, int] = {}
         texts = {}
         for at, call in enumerate(op.calls):
             if at in way.left_out:
@@ -194,14 +207,14 @@ class _Writer:
                     last[name] = at
             texts[at] = (results, text)
         for at, (results, text) in texts.items():
-            left = ", ".join(results)
+            left = joined(results)
             if len(results) == 1 and at not in way.makers and not self._is_tuple(op.calls[at]):
-                self._line(f"{left} = {text}")
+                self._line("{} = {}", left, text)
             else:
-                self._line(f"{left}, = {text}")
+                self._line("{}, = {}", left, text)
             dead = sorted({name for name, end in last.items() if end == at})
             if dead:
-                self._line(f"del {', '.join(dead)}")
+                self._line("del {}", joined(dead))
 
     def _is_tuple(self, call: Call) -> bool:
         if call.kind in KERNELS:
@@ -209,71 +222,78 @@ class _Writer:
         returns = target_of(call.kind)._schema.returns
         return len(returns) > 1 or str(returns[0].type).startswith("List")
 
-    def _result(self, result: dict[str, int] | None, way: Way, missing: list[int]) -> str:
+    def _result(self, result: dict[str, int] | None, way: Way, missing: list[int]) -> Source:
         if result is None:
-            return "x_"
+            return written("x_")
         ((tag, n),) = result.items()
         if (tag, n) in way.away:  # a gradient that the loop has used up
-            return "x_"
+            return written("x_")
         if tag == "value":
-            return f"v{n}"
-        return f"t{n}" if n in missing else f"x{n}"  # a second copy, dropped at once
+            return written("v{}", n)
+        return written("t{}" if n in missing else "x{}", n)  # x: a second copy, dropped at once
 
-    def _call(self, call: Call) -> tuple[list[str], str]:
-        read: list[str] = []
+    def _call(self, call: Call) -> tuple[list[Source], Source]:
+        read: list[Source] = []
+        function = function_of(call)
         if call.kind in KERNELS:
-            name = self._name("kernel", call.kind, KERNELS[call.kind])
+            name = self._name("kernel", call.kind, function)
         else:
-            name = self._name("aten", call.kind, target_of(call.kind)._op)
+            name = self._name("aten", call.kind, function._op)
         parts = []
         for argument, value in call.arguments.items():
             text = self._argument(value, read)
-            if call.kind in KERNELS and argument in SCALARS:
-                text = f"{text}.item()"
-            parts.append(f"{argument}={text}")
-        return read, f"{name}({', '.join(parts)})"
+            if call.kind in KERNELS and argument in SCALARS and isinstance(value, dict):
+                text = written("{}.item()", text)
+            if is_name(argument):
+                parts.append(written("{}={}", argument, text))
+            else:  # `from`, as some operators have it
+                parts.append(written("**{{{}: {}}}", literal(argument), text))
+        return read, written("{}({})", name, joined(parts))
 
-    def _loop(self, k: int, op: Op, way: Way, at: int) -> tuple[list[str], str]:
+    def _loop(self, k: int, op: Op, way: Way, at: int) -> tuple[list[Source], Source]:
         """The call of a loop over tiles, in the place of its maker."""
-        read: list[str] = []
+        read: list[Source] = []
         loop, call = way.makers[at], op.calls[at]
+        function_of(call)
         away = {n for n, each in references(call) if storage(op, each) in way.away}
         given = [
-            f"{name!r}: {self._argument(value, read)}"
+            written("{}: {}", literal(name), self._argument(value, read))
             for name, value in call.arguments.items()
             if name not in away
         ]
         rates = []
         if loop.loop.update is not None:
-            known = op.calls[loop.loop.update].arguments
+            update = op.calls[loop.loop.update]
+            function_of(update)
             rates = [
-                f"{name!r}: {self._argument(known[name], read)}.item()"
+                written("{}: {}.item()", literal(name), self._argument(value, read))
                 for name in SCALARS
-                if name in known
+                if isinstance(value := update.arguments.get(name), dict)
             ]
         name = self._name("stream", f"{k} {at} {loop.tile_rows}", loop)
-        return read, f"{name}(machine, {{{', '.join(given)}}}, {{{', '.join(rates)}}})"
+        text = written("{}(machine, {{{}}}, {{{}}})", name, joined(given), joined(rates))
+        return read, text
 
-    def _argument(self, value: Any, read: list[str]) -> str:
+    def _argument(self, value: Any, read: list[Source]) -> Source:
         if isinstance(value, list | tuple):
-            return "[" + ", ".join(self._argument(item, read) for item in value) + "]"
+            return written("[{}]", joined(self._argument(item, read) for item in value))
         if not isinstance(value, dict):
-            return repr(value)
+            return literal(value)
         ((tag, content),) = value.items()
         if tag in ("tensor", "value"):
-            name = f"t{content}" if tag == "tensor" else f"v{content}"
+            name = written("t{}" if tag == "tensor" else "v{}", content)
             read.append(name)
             return name
         return self._name(tag, str(content), constant(tag, content))
 
-    def _name(self, prefix: str, key: str, thing: Any) -> str:
+    def _name(self, prefix: str, key: str, thing: Any) -> Source:
         """A global of the tape that stands for a function or a constant."""
         full = f"{prefix} {key}"
         if full not in self.functions:
-            readable = "".join(c if c.isalnum() else "_" for c in key)
+            readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in key)
             name = f"{prefix}_{readable}"
             while name in self.names:
                 name += "_"
-            self.functions[full] = name
+            self.functions[full] = written("{}", name)
             self.names[name] = thing
         return self.functions[full]

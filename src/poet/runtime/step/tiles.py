@@ -19,6 +19,7 @@ import torch
 from poet.calls.loops import Loop
 from poet.calls.operands import Operand, Work, works
 from poet.calls.updates import state_of
+from poet.tracer.arguments import dtype_named
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Graph
 
@@ -56,7 +57,7 @@ class Streamed:
         """A result of the maker, to be filled."""
         about = self.maker.results[number]
         assert about is not None
-        dtype: torch.dtype = getattr(torch, about.dtype)
+        dtype = dtype_named(about.dtype)
         return torch.empty_strided(about.shape, about.strides, dtype=dtype, device=machine.device)
 
     def blank(self, machine: "Machine", *row_shape: int) -> torch.Tensor:

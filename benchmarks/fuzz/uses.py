@@ -1,0 +1,269 @@
+"""Uses: all that a person can do with a file, kind by kind.
+
+Each reads the file where it lies, and writes what it makes into `out`. It either ends, or raises.
+The dear ones (planning, C, steps in PyTorch) come to a share of the mutants, by the generator's
+word.
+"""
+
+import contextlib
+import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+import poet
+from benchmarks.fuzz.good import KEY, Surroundings, batch, step
+from benchmarks.fuzz.mutations import MARK
+from poet.baselines import METHODS
+from poet.cli.card import export
+from poet.cli.report import read_rows
+from poet.devices import find_device
+from poet.errors import PoetError
+from poet.firmware.card.initial import samples_from, weights_from
+from poet.firmware.emit import emit
+from poet.firmware.emulate.comparison import compare_card
+from poet.firmware.emulate.emulation import _ask_for
+from poet.firmware.write.folder import read_firmware
+from poet.planning.question import read_costs
+from poet.referee.replay import check
+from poet.reports import profile_tables
+from poet.reports.explain import complaints, explanation, report_rows
+from poet.reports.page.page import page
+from poet.reports.page.view import look_at
+from poet.runtime.session import Session
+from poet.runtime.state.checkpoints import Origin
+from poet.runtime.state.generations import Generations
+from poet.runtime.stores.memory_store import MemoryStore
+from poet.tracer import cache
+from poet.tracer.fitting import misfit
+from poet.tracer.layout import Layout
+from poet.tracer.private_folder import private_folder
+from poet.tracer.program import Program
+from poet.training.resuming import check_rates, go_on_from, kept_plan
+from poet.values.files import read_json, write_json, write_text
+from poet.values.plan import Plan
+
+
+class Here(NamedTuple):
+    """Where a mutant is used: its file or folder, a place for what is made, and with whom."""
+
+    path: Path
+    out: Path
+    chance: Random
+    with_: Surroundings
+    is_mutant: bool
+    deep: list[str]
+    """The dear things that were done, by name."""
+    made: set[str]
+    """What was written, whole."""
+
+    def dear(self, name: str, share: float) -> bool:
+        """Whether to do one of them: with a good file always."""
+        if not self.is_mutant or self.chance.random() < share:
+            self.deep.append(name)
+            return True
+        return False
+
+    def write(self, name: str, content: str | msgspec.Struct) -> None:
+        if isinstance(content, str):
+            write_text(content, self.out / name)
+        else:
+            write_json(content, self.out / name)
+        self.made.add(name)
+
+
+def plan_file(here: Here) -> None:
+    plan = read_json(here.path, Plan)
+    report = check(plan)
+    str(plan), complaints(here.path, plan, report), explanation(plan, report)
+    report_rows(plan, report)
+    here.write("again.json", plan)
+    if here.dear("report", 0.3):
+        text = page(look_at(plan))
+        _check_page(text)
+        here.write("report.html", text)
+
+
+def captured_plan(here: Here) -> None:
+    plan_file(here)
+    if here.dear("train", 0.8):
+        _train(here.with_.fresh_program(), read_json(here.path, Plan))
+
+
+def plan_for_c(here: Here) -> None:
+    plan_file(here)
+    if here.dear("emit", 0.5):
+        emit(read_json(here.path, Plan), here.out / "firmware", samples=1, steps=1)
+        for file in (here.out / "firmware").glob("*.[ch]"):
+            _check_comments(file.read_text())
+        shutil.rmtree(here.out / "firmware")
+
+
+def problem(here: Here) -> None:
+    """A graph or an instance: planned, by any method there is."""
+    method = here.chance.choice(["keep-all", "paging-greedy", *METHODS])
+    device = here.with_.board if here.chance.random() < 0.9 else None
+    ram = here.chance.choice(["60%", 4000, None, "min" if method == "paging-greedy" else 10**6])
+    plan = poet.plan(str(here.path), device, ram, method=method, time_limit=0.2, threads=1)
+    here.write("plan.json", plan)
+    if here.dear("search", 0.05):
+        poet.plan(str(here.path), device, ram, time_limit=0.2, threads=1)
+
+
+def device_file(here: Here) -> None:
+    board = find_device(str(here.path))
+    plan = poet.plan(here.with_.small, board, "80%", method="paging-greedy")
+    here.write("plan.json", plan)
+
+
+def costs_file(here: Here) -> None:
+    costs = read_costs(here.path)
+    graph, is_profile = here.with_.plan.graph, isinstance(costs, poet.Profile)
+    board = None if is_profile else here.with_.board
+    plan = poet.plan(graph, board, "80%", costs=costs, method="paging-greedy")
+    if is_profile:
+        profile_tables.profile_rows(costs, graph)
+        profile_tables.op_rows(costs, graph, 5)
+        profile_tables.judged_rows(profile_tables.judged(graph, costs.costs, costs.device))
+    here.write("plan.json", plan)
+
+
+def comparison(here: Here) -> None:
+    text = page(look_at(here.with_.plan, read_rows(here.path)))
+    _check_page(text)
+    here.write("report.html", text)
+
+
+def weights(here: Here) -> None:
+    graph = here.with_.small
+    for read in (weights_from, samples_from):
+        try:
+            read(graph, here.path, 0) if read is weights_from else read(graph, here.path)
+        except PoetError as error:
+            refusal = error
+        else:
+            return
+    raise refusal
+
+
+def checkpoint(here: Here) -> None:
+    trainer = here.with_.trainer
+    trainer.load(here.path)
+    if here.dear("train", 0.2):
+        _step(lambda: trainer.step(*batch()))
+
+
+def checkpoint_folder(here: Here) -> None:
+    trainer = here.with_.trainer
+    with Generations(here.path) as folder:
+        found = go_on_from(folder, True, Origin(), lambda text: None)
+        if found is None:
+            return
+        plan = kept_plan(found, Origin())
+        trainer.check_fits(found)
+        check_rates(found, trainer.learning_rates)
+        trainer.load(found)
+        if plan is not None and here.dear("train", 0.2):
+            _train(here.with_.fresh_program(), plan)
+
+
+def capture(here: Here) -> None:
+    """A layout in the cache, under a good HMAC or none."""
+    name, content = KEY + cache.SUFFIX, here.path.read_bytes()
+    with private_folder(cache.folder(), make=True) as kept:
+        kept.write(name, content)
+    if here.is_mutant and here.chance.random() < 0.1:
+        (cache.folder() / name).write_bytes(content)
+    found = cache.find(KEY)
+    if found is None:
+        raise PoetError("traced anew")
+    rows = found.rewritten("planning", fuse_updates=here.chance.random() < 0.3).graph
+    poet.plan(rows, here.with_.board, method="keep-all")
+    why = misfit(found, step(), 1)
+    if why is not None:
+        raise PoetError(why)
+    if here.dear("train", 1):
+        _step(lambda: _run_kept(here, found))
+
+
+def _run_kept(here: Here, found: Layout) -> None:
+    program = here.with_.fresh_program(found)
+    _train(program, poet.plan(program, here.with_.board, method="keep-all"))
+
+
+def firmware_folder(here: Here) -> None:
+    folder = here.path
+    firmware = read_firmware(folder)
+    firmware.fragmentation, firmware.card.image_bytes
+    refusals = []
+    for use in (
+        lambda: compare_card(folder),
+        lambda: _export(here),
+        lambda: _ask_for(folder / "card.img", 3),
+    ):
+        try:
+            use()
+        except PoetError as error:
+            refusals.append(error)
+    if refusals:
+        raise refusals[0]
+
+
+def _export(here: Here) -> None:
+    with contextlib.redirect_stderr(io.StringIO()):
+        export(here.path, here.out / "weights.safetensors")
+    here.made.add("weights.safetensors")
+
+
+def _train(program: Program, plan: Plan) -> None:
+    """A step under a plan, as a trainer takes it."""
+    with contextlib.closing(MemoryStore(2**28)) as store:
+        session = Session(program, plan, store, batch())
+        executor = session.executor(batch())
+        assert executor is not None
+        session.run(executor, batch())
+
+
+def _step(take: Callable[[], Any]) -> None:
+    """As `poet train` has it: whatever a step raises becomes one message."""
+    try:
+        take()
+    except (PoetError, MemoryError):
+        raise
+    except Exception as error:
+        raise PoetError(f"the step failed: {type(error).__name__}: {error}") from error
+
+
+def _check_page(text: str) -> None:
+    if f"<script>{MARK}" in text:
+        raise AssertionError("a name became a script of the page")
+
+
+def _check_comments(text: str) -> None:
+    """Names of the graph may stand in comments of C, and nowhere else."""
+    for part in text.split("/*")[0:1] + [part.partition("*/")[2] for part in text.split("/*")[1:]]:
+        if MARK in part:
+            raise AssertionError("a name stands outside of comments")
+
+
+KINDS: dict[str, tuple[int, Callable[[Here], None]]] = {
+    "plan of an instance": (10, plan_file),
+    "captured plan": (14, captured_plan),
+    "plan for C": (14, plan_for_c),
+    "graph": (12, problem),
+    "instance": (8, problem),
+    "device": (6, device_file),
+    "costs": (4, costs_file),
+    "profile": (5, costs_file),
+    "comparison": (3, comparison),
+    "weights": (5, weights),
+    "checkpoint": (7, checkpoint),
+    "checkpoint folder": (4, checkpoint_folder),
+    "capture": (10, capture),
+    "firmware folder": (8, firmware_folder),
+}
+"""How many of a hundred mutants or so are of each kind, and what is done with them."""
