@@ -186,6 +186,21 @@ def test_adam_refuses_parameters_that_have_made_fewer_steps() -> None:
         both(lambda m, o, n: m.a.requires_grad_(n != 2), adam)
 
 
+def test_a_parameter_in_the_place_of_another_starts_afresh() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    trainer = poet.Trainer(
+        model, F.mse_loss, poet.SGD(lr=0.1, momentum=0.9), example=(X, Y), time_limit=0.5
+    )
+    trainer.step(X, Y)
+    new = model[0] = nn.Linear(8, 8)
+    fresh = copy.deepcopy(model)
+    trainer.step(X, Y)
+    F.mse_loss(fresh(X), Y).backward()  # type: ignore[no-untyped-call]
+    first = fresh.get_parameter("0.weight")
+    assert first.grad is not None
+    assert same_bits(new.weight, first.detach().add(first.grad, alpha=-0.1))
+
+
 def test_a_replaced_parameter_is_refused_with_the_optimizer_that_has_the_old_one() -> None:
     with pytest.raises(poet.PoetError, match="that the model does not have"):
         both(lambda m, o, n: setattr(m, "a", nn.Linear(8, 16)), sgd)
@@ -483,7 +498,7 @@ def test_a_capture_with_dropout_comes_from_the_cache_of_another_process(tmp_path
             text=True,
         )
         assert ran.returncode == 0, ran.stderr
-    assert list((tmp_path / "cache").glob("*.json"))
+    assert any(file.stat().st_size > 1000 for file in (tmp_path / "cache").iterdir())
 
 
 @pytest.mark.parametrize("whole_folder", [False, True])

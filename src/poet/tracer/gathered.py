@@ -10,6 +10,7 @@ from typing import Any, overload
 import torch
 
 from poet.errors import PoetError
+from poet.tracer.kernels import FIRST_MOMENTUM
 
 State = dict[str, dict[str, torch.Tensor]]
 
@@ -96,31 +97,46 @@ class Training:
             )
         self.steps_done = max(steps, default=0)
 
-    def join(self, other: "Training", counts_steps: bool) -> "Training":
-        """The other training, with what this one trains: the same model, perhaps changed.
+    def join(self, other: "Training") -> "Training":
+        """The other training, with the state that this one needs: the same model, perhaps changed.
 
-        State stays with its parameter. One that is new, or was frozen for some steps, has made
-        fewer than the rest, which matters to an optimizer that counts them.
+        State stays with its parameter, also while that is frozen.
         """
-        left = dict.fromkeys(other._trained.keys() - self._trained.keys(), other.steps_done)
-        for name, parameter in self._trained.items():
-            if other._trained.get(name) is parameter:
-                continue
-            replaced = name in other._trained
-            had = 0 if replaced else other._left.get(name, 0)
-            if counts_steps and had != other.steps_done:
-                raise PoetError(
-                    f"{name} would be trained from here on, after {had:,} steps of its own and "
-                    f"{other.steps_done:,} of the others; Adam's arithmetic depends on that count, "
-                    "and POET counts steps for all together. Make a new Trainer, or use SGD"
-                )
         for name, held in self.state.items():
-            known = other.state.get(name)
-            replaced = name in other._trained and other._trained[name] is not self._trained[name]
-            if known is None or replaced or known.keys() != held.keys():
+            if other.state.get(name, {}).keys() != held.keys():
                 other.state[name] = held
-        other._left |= left
-        other._trained = self._trained
         if len(self.rates) != len(other.rates):
             other.rates = self.rates
         return other
+
+    def begin_step(self, trained: dict[str, torch.Tensor], counts_steps: bool) -> None:
+        """A step that trains these comes next.
+
+        A parameter that is new, or was frozen for some steps, has made fewer than the rest, which
+        matters to an optimizer that counts them.
+        """
+        if trained is self._trained:
+            return
+        for name, parameter in trained.items():
+            before = self._trained.get(name)
+            if before is parameter:
+                continue
+            had = self._left.get(name, 0) if before is None else 0
+            if counts_steps and had != self.steps_done:
+                raise PoetError(
+                    f"{name} would be trained from here on, after {had:,} steps of its own and "
+                    f"{self.steps_done:,} of the others; Adam's arithmetic depends on that count, "
+                    "and POET counts steps for all together. Make a new Trainer, or use SGD"
+                )
+            if before is not None:  # another parameter in its place
+                for kept, value in self.state.get(name, {}).items():
+                    value.copy_(fresh_state(kept, value))
+        gone = self._trained.keys() - trained.keys()
+        self._left |= dict.fromkeys(gone, self.steps_done)
+        self._trained = trained
+
+
+def fresh_state(kept: str, like: torch.Tensor) -> torch.Tensor:
+    """An optimizer's state before the first step."""
+    first = FIRST_MOMENTUM if kept == "momentum_buffer" else 0.0
+    return torch.full_like(like.detach(), first, memory_format=torch.preserve_format)

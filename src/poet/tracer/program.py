@@ -19,9 +19,8 @@ from torch import nn
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
 from poet.tracer.arguments import dtype_named
-from poet.tracer.gathered import Rates, Training
+from poet.tracer.gathered import Rates, Training, fresh_state
 from poet.tracer.interpreter import Interpreter, Memory
-from poet.tracer.kernels import FIRST_MOMENTUM
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
 from poet.tracer.outputs import Outputs, Returned
@@ -68,11 +67,11 @@ class Program:
         self._aside: dict[int, torch.Tensor] | None = None
         parameters = self._parameters
         state = {
-            name: {kept: _fresh_state(kept, parameters[name]) for kept in held}
+            name: {kept: fresh_state(kept, parameters[name]) for kept in held}
             for name, held in layout.state.items()
         }
-        trained = {name: parameters[name] for name in (*layout.member, *layout.gradients)}
-        self._training = Training(learning_rates, state, trained)
+        self._trained = {name: parameters[name] for name in (*layout.member, *layout.gradients)}
+        self._training = Training(learning_rates, state, self._trained)
 
     @property
     def state(self) -> dict[str, dict[str, torch.Tensor]]:
@@ -109,8 +108,7 @@ class Program:
     def share_state(self, other: "Program") -> None:
         """Be part of another program's training: the same model, for another batch shape or
         changed."""
-        counts_steps = self.layout.step_count is not None
-        self._training = self._training.join(other._training, counts_steps)
+        self._training = self._training.join(other._training)
         if not self.has_fused_updates and "fused" in self.__dict__:
             self.fused._training = other._training
 
@@ -196,6 +194,7 @@ class Program:
         """The tensors that exist when a step on this batch starts, by id."""
         layout = self.layout
         tensors = self._batch(batch)
+        self._training.begin_step(self._trained, layout.step_count is not None)
         ram = {
             i: _laid_out(tensors[place].detach(), self.graph.tensors[i])
             for place, i in layout.inputs.items()
@@ -360,11 +359,6 @@ def _shape_text(batch: Any) -> str:
     if isinstance(batch, tuple | list):
         return "(" + ", ".join(map(_shape_text, batch)) + ")"
     return repr(batch)
-
-
-def _fresh_state(kept: str, parameter: torch.Tensor) -> torch.Tensor:
-    first = FIRST_MOMENTUM if kept == "momentum_buffer" else 0.0
-    return torch.full_like(parameter.detach(), first, memory_format=torch.preserve_format)
 
 
 def _tensor_from(content: bytes, about: Tensor) -> torch.Tensor:
