@@ -53,9 +53,13 @@ def test_weights_that_are_not_pytorchs_are_a_failed_check(
     plan, out = written(planned(MLP, "13 KB"), tmp_path), tmp_path / "fw"
     assert poet_command("emit", plan, "-o", out).code == 0
     kept = {k: v.copy() for k, v in read_safetensors(out / "reference.safetensors").items()}
-    kept["float32/1.weight"] += 0.01
+    for way in ("float32", "float64", "noise"):
+        kept[f"{way}/1.weight"] += 0.01
     write_safetensors(kept, out / "reference.safetensors")
-    assert poet_command("emulate", out).code == 5
+    done = poet_command("emulate", out)
+    assert done.code == 5
+    assert "1.weight is " in done.err
+    assert "as far from a float64 run as rounding explains; the limit is 10" in done.err
 
 
 def test_transfers_that_were_not_planned_are_a_failed_check(

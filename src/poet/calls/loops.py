@@ -25,6 +25,7 @@ from poet.calls.references import Reference
 from poet.calls.updates import UPDATES, state_of
 from poet.errors import PoetError
 from poet.values.graph import Graph
+from poet.values.operators import is_whole
 
 TILE_BYTES = {"streamed": 16_384, "streamed-small": 2_048}
 """The variants, and how large a tile is at most, if more than a row."""
@@ -99,6 +100,8 @@ def _found(graph: Graph, k: int) -> list[Loop]:
     op = graph.ops[k]
     candidates = {i for i in op.inputs if _is_large_parameter(graph, i)}
     if not candidates:
+        return []
+    if not all(is_whole(call.kind, call.arguments, call.results) for call in op.calls):
         return []
     try:
         calls = works(graph, k)

@@ -15,8 +15,7 @@ import msgspec
 from poet.calls.references import Reference
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
-from poet.values.graph import Call, Graph, Op, Value, printable
-from poet.values.operators import check_whole
+from poet.values.graph import Call, Graph, Op, Value
 
 
 class Operand(msgspec.Struct, frozen=True):
@@ -101,11 +100,6 @@ def works(graph: Graph, k: int) -> list[Work]:
     made: dict[Reference, Operand] = {}
     found = []
     for at, call in enumerate(op.calls):
-        try:
-            check_whole(call.kind, call.arguments, call.results)
-        except ValueError as error:
-            where = f"{printable(call.kind)} of {graph.op_text(k)}"
-            raise PoetError(f"{where} cannot be done: {error}") from None
         arguments = {name: _looked_up(graph, op, made, x) for name, x in call.arguments.items()}
         results: list[Operand | None] = []
         for number, result in enumerate(call.results):

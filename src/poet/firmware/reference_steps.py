@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from poet.calls.operands import works
-from poet.calls.shapes.check import check_work
+from poet.calls.shapes.check import check_calls, check_work
 from poet.errors import PoetError
 from poet.firmware.card.image import (
     Arrays,
@@ -55,6 +55,7 @@ def main(folder: Path, most_bytes: int) -> int:
     card, number = folder / "card.img", 0
     try:
         for k in range(len(plan.graph.ops)):
+            check_calls(plan.graph, k)
             for work in works(plan.graph, k):
                 check_work(plan.graph, k, work)
         header = header_of(card)

@@ -87,6 +87,15 @@ def check_whole(kind: str, arguments: Mapping[str, Any], results: Sequence[Any])
         raise ValueError(f"it has {len(results)} results, not {schema.results}")
 
 
+def is_whole(kind: str, arguments: Mapping[str, Any], results: Sequence[Any]) -> bool:
+    """Whether a call has all that its operator takes and gives, where POET knows it."""
+    try:
+        check_whole(kind, arguments, results)
+    except ValueError:
+        return kind not in schemas()
+    return True
+
+
 def _short(argument: Any) -> str:
     text = repr(argument)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -7,6 +7,7 @@ from poet.calls.shapes.given import Given, Made, Rule
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
 from poet.values.graph import Graph, printable
+from poet.values.operators import check_whole
 
 MOST_BYTES = 2**31 - 1
 """Of one operand, repeated elements counted: C counts them in 32 bits."""
@@ -104,6 +105,16 @@ RULES: dict[str, Rule] = {
     "poet.adam": rows.update("exp_avg", "exp_avg_sq"),
     "poet.adamw": rows.update("exp_avg", "exp_avg_sq"),
 }  # fmt: skip
+
+
+def check_calls(graph: Graph, k: int) -> None:
+    """Refuse an op with a call that POET cannot answer for, whether or not it does work."""
+    for call in graph.ops[k].calls:
+        try:
+            check_whole(call.kind, call.arguments, call.results)
+        except ValueError as error:
+            where = f"{printable(call.kind)} of {graph.op_text(k)}"
+            raise PoetError(f"{where} cannot be done: {error}") from None
 
 
 def check_work(graph: Graph, k: int, work: Work) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop
 from poet.calls.operands import Operand, Work
-from poet.calls.shapes.check import check_work
+from poet.calls.shapes.check import check_calls, check_work
 from poet.calls.updates import SCALARS
 from poet.errors import PoetError
 from poet.firmware.card.image import CardLayout, scalars
@@ -195,6 +195,7 @@ class _Writer:
     def _statements(self, seated: SeatedInstruction, step: Compute) -> list[str]:
         sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
         updates = {loop.update for loop in seated.loops.values()}
+        check_calls(self.graph, step.op)
         for work in seated.works:
             check_work(self.graph, step.op, work)
         lines = []
