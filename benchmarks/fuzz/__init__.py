@@ -3,10 +3,10 @@
 `python -m benchmarks.fuzz 1000 [SEED]` makes a thousand. Plans, graphs, instances, boards, costs,
 profiles, checkpoints, weights, captures and firmware folders are changed, by their structure or by
 their bytes, with their fingerprints, checksums and HMACs repaired, and then read, checked, planned,
-reported, emitted and trained with. A mutant may be accepted, or refused with a PoetError that leaves
-nothing behind. Anything else is a failure: another exception, more than 10 s or 2 GB, a process, an
-import, code that POET did not write, a file outside of the place. Failures are kept in
-`build/fuzz/failures`, and counted.
+reported, emitted and trained with. A mutant may be accepted, or refused with a PoetError that
+leaves nothing behind. Anything else is a failure: another exception, more than 10 s or 2 GB, a
+process, an import, code that POET did not write, a file outside of the place. Failures are kept in
+`build/fuzz/worker*/failures`, and counted.
 """
 
 import os
@@ -51,17 +51,22 @@ def run(mutants: int, seed: int = 0, workers: int | None = None, folder: Path = 
     running = {
         place: _start(place, seed, each, mutants, count) for each, place in enumerate(places)
     }
-    while running:
-        for place, process in list(running.items()):
-            try:
-                code = process.wait(timeout=0.2)
-            except subprocess.TimeoutExpired:
-                continue
-            del running[place]
-            if code:
-                last = _died(place, seed, code)
-                if last + count < mutants:
-                    running[place] = _start(place, seed, last + count, mutants, count)
+    try:
+        while running:
+            for place, process in list(running.items()):
+                try:
+                    code = process.wait(timeout=0.2)
+                except subprocess.TimeoutExpired:
+                    continue
+                del running[place]
+                if code:
+                    last = _died(place, seed, code)
+                    if last + count < mutants:
+                        running[place] = _start(place, seed, last + count, mutants, count)
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
     outcomes: Counter[tuple[str, str]] = Counter()
     deep: Counter[tuple[str, str]] = Counter()
     for place in places:

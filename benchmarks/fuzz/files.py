@@ -107,7 +107,7 @@ def mutated_tensors(data: bytes, chance: Random) -> bytes:
 
 def with_checksum(tree: Any, body: bytes) -> bytes:
     """A file of this header and these bytes, with the checksum that the header is to tell."""
-    told = tree.get("__metadata__") if isinstance(tree, dict) else None
+    told: Any = tree.get("__metadata__") if isinstance(tree, dict) else None
     has_checksum = isinstance(told, dict) and isinstance(told.get("checksum"), str)
     if has_checksum:
         told["checksum"] = _ZEROS

@@ -1,7 +1,9 @@
 """Good files of every kind, small ones: what mutants are made from. And whom they are used with."""
 
+import contextlib
 import random
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ from poet.firmware.card.safetensors import write_safetensors
 from poet.firmware.emit import emit
 from poet.planning.compare import Row
 from poet.runtime.state.generations import Generations
-from poet.tracer.cache import SUFFIX
+from poet.runtime.stores.file_store import FileStore
 from poet.tracer.program import Program
 from poet.tracer.step import Step, take_apart
 from poet.training.trainer import Trainer
@@ -27,7 +29,8 @@ from poet.values.profile import Profile, StoreSpeed, Timing
 
 ROOT = Path(__file__).parents[2]
 KEY = "f" * 40
-FIRMWARE = ("firmware.json", "plan.json", "card.img", "reference.safetensors")
+PAGE = bytes(range(256)) * 24
+"""What a page of a store holds."""
 
 
 class Surroundings(NamedTuple):
@@ -116,6 +119,7 @@ def surroundings(folder: Path) -> Surroundings:
         "weights": [read["plain"], read["samples"]],
         "checkpoint": [read["one"]],
         "capture": [_json(program.traced)],
+        "page file": [_page_file(folder / "pages")],
     }
     return Surroundings(program, plan, trainer, small.graph, board, good, folders)
 
@@ -135,8 +139,8 @@ def _json(value: Any) -> bytes:
 def _profile(plan: Plan, board: Device) -> Profile:
     timing = Timing(seconds=1e-3, low_seconds=9e-4, high_seconds=2e-3, outliers=1)
     return Profile(
-        machine="here", threads=1, torch="2", energy="guessed", repeats=3, device=board, step=timing,
-        ops=(timing,) * len(plan.graph.ops),
+        machine="here", threads=1, torch="2", energy="guessed", repeats=3, device=board,
+        step=timing, ops=(timing,) * len(plan.graph.ops),
         store=StoreSpeed(
             where="disk", sizes_bytes=(4096, 65536), page_ins=(timing,) * 2, page_outs=(timing,) * 2
         ),
@@ -145,14 +149,32 @@ def _profile(plan: Plan, board: Device) -> Profile:
 
 
 def _rows(plan: Plan) -> dict[str, Any]:
-    told = {"joules": plan.joules, "seconds": plan.seconds, "peak_bytes": plan.peak_bytes}
-    row = Row(method="poet", status="feasible", recomputed=1, paged_bytes=8, gap=0.1, **told)
-    return {"rows": [row, Row(method="keep-all", status="unknown", reason="too large")]}
+    ours = Row(
+        method="poet", status="feasible", joules=plan.joules, seconds=plan.seconds,
+        peak_bytes=plan.peak_bytes, recomputed=1, paged_bytes=8, gap=0.1,
+    )  # fmt: skip
+    return {"rows": [ours, Row(method="keep-all", status="unknown", reason="too large")]}
 
 
 def _firmware(plan: Plan, folder: Path) -> dict[str, bytes]:
     emit(plan, folder, samples=1, steps=1)
-    return {name: (folder / name).read_bytes() for name in FIRMWARE}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@contextlib.contextmanager
+def written_page(folder: Path) -> Iterator[FileStore]:
+    """A store with one page in it."""
+    with contextlib.closing(FileStore(folder, chunk_bytes=4096)) as store:
+        store.reserve({0: len(PAGE)})
+        page = torch.frombuffer(bytearray(PAGE), dtype=torch.uint8)
+        store.write(0, page.untyped_storage()).wait()
+        store.flush()
+        yield store
+
+
+def _page_file(folder: Path) -> bytes:
+    with written_page(folder) as store:
+        return store.path.read_bytes()
 
 
 def _generations(trainer: Trainer, folder: Path) -> dict[str, bytes]:
@@ -162,6 +184,3 @@ def _generations(trainer: Trainer, folder: Path) -> dict[str, bytes]:
         trainer.save(run)
         run.write_plan(trainer.plan)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-__all__ = ["FIRMWARE", "KEY", "SUFFIX", "Surroundings", "batch", "step", "surroundings"]

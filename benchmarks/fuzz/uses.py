@@ -8,6 +8,7 @@ word.
 import contextlib
 import io
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 import poet
-from benchmarks.fuzz.good import KEY, Surroundings, batch, step
+from benchmarks.fuzz.good import KEY, PAGE, Surroundings, batch, step, written_page
 from benchmarks.fuzz.mutations import MARK
 from poet.baselines import METHODS
 from poet.cli.card import export
@@ -27,7 +28,7 @@ from poet.firmware.card.initial import samples_from, weights_from
 from poet.firmware.emit import emit
 from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import _ask_for
-from poet.firmware.write.folder import read_firmware
+from poet.firmware.write.folder import read_firmware, write_again
 from poet.planning.question import read_costs
 from poet.referee.replay import check
 from poet.reports import profile_tables
@@ -44,8 +45,11 @@ from poet.tracer.layout import Layout
 from poet.tracer.private_folder import private_folder
 from poet.tracer.program import Program
 from poet.training.resuming import check_rates, go_on_from, kept_plan
+from poet.values.device import Costs, Device
 from poet.values.files import read_json, write_json, write_text
+from poet.values.graph import Graph
 from poet.values.plan import Plan
+from poet.values.profile import Profile
 
 
 class Here(NamedTuple):
@@ -79,7 +83,9 @@ class Here(NamedTuple):
 def plan_file(here: Here) -> None:
     plan = read_json(here.path, Plan)
     report = check(plan)
-    str(plan), complaints(here.path, plan, report), explanation(plan, report)
+    str(plan)
+    complaints(here.path, plan, report)
+    explanation(plan, report)
     report_rows(plan, report)
     here.write("again.json", plan)
     if here.dear("report", 0.3):
@@ -98,8 +104,7 @@ def plan_for_c(here: Here) -> None:
     plan_file(here)
     if here.dear("emit", 0.5):
         emit(read_json(here.path, Plan), here.out / "firmware", samples=1, steps=1)
-        for file in (here.out / "firmware").glob("*.[ch]"):
-            _check_comments(file.read_text())
+        _check_c(here.out / "firmware")
         shutil.rmtree(here.out / "firmware")
 
 
@@ -121,15 +126,19 @@ def device_file(here: Here) -> None:
 
 
 def costs_file(here: Here) -> None:
-    costs = read_costs(here.path)
-    graph, is_profile = here.with_.plan.graph, isinstance(costs, poet.Profile)
-    board = None if is_profile else here.with_.board
-    plan = poet.plan(graph, board, "80%", costs=costs, method="paging-greedy")
-    if is_profile:
-        profile_tables.profile_rows(costs, graph)
-        profile_tables.op_rows(costs, graph, 5)
-        profile_tables.judged_rows(profile_tables.judged(graph, costs.costs, costs.device))
+    costs, graph = read_costs(here.path), here.with_.plan.graph
+    if not isinstance(costs, Profile):
+        here.write("plan.json", _planned(graph, here.with_.board, costs))
+        return
+    plan = _planned(graph, None, costs)
+    profile_tables.profile_rows(costs, graph)
+    profile_tables.op_rows(costs, graph, 5)
+    profile_tables.judged_rows(profile_tables.judged(graph, costs.costs, costs.device))
     here.write("plan.json", plan)
+
+
+def _planned(graph: Graph, board: Device | None, costs: Costs | Profile) -> Plan:
+    return poet.plan(graph, board, "80%", costs=costs, method="paging-greedy")
 
 
 def comparison(here: Here) -> None:
@@ -139,15 +148,24 @@ def comparison(here: Here) -> None:
 
 
 def weights(here: Here) -> None:
+    """A file may be good as weights or as samples."""
     graph = here.with_.small
-    for read in (weights_from, samples_from):
+    _one_of(
+        lambda: weights_from(graph, here.path, 0),
+        lambda: samples_from(graph, here.path),
+    )
+
+
+def _one_of(*uses: Callable[[], object], every: bool = False) -> None:
+    """Do all of them, and raise the first refusal if all refuse, or, where `every` is to, one."""
+    refusals = []
+    for use in uses:
         try:
-            read(graph, here.path, 0) if read is weights_from else read(graph, here.path)
+            use()
         except PoetError as error:
-            refusal = error
-        else:
-            return
-    raise refusal
+            refusals.append(error)
+    if refusals and (every or len(refusals) == len(uses)):
+        raise refusals[0]
 
 
 def checkpoint(here: Here) -> None:
@@ -197,20 +215,29 @@ def _run_kept(here: Here, found: Layout) -> None:
 
 def firmware_folder(here: Here) -> None:
     folder = here.path
-    firmware = read_firmware(folder)
-    firmware.fragmentation, firmware.card.image_bytes
-    refusals = []
-    for use in (
+    str(read_firmware(folder).fragmentation)
+    _one_of(
         lambda: compare_card(folder),
         lambda: _export(here),
         lambda: _ask_for(folder / "card.img", 3),
-    ):
-        try:
-            use()
-        except PoetError as error:
-            refusals.append(error)
-    if refusals:
-        raise refusals[0]
+        every=True,
+    )
+    if here.dear("emit again", 0.4):
+        with tempfile.TemporaryDirectory() as home:
+            write_again(folder, Path(home))
+            _check_c(Path(home))
+
+
+def page_file(here: Here) -> None:
+    """A page that changed on disk: it comes back as it was, or not at all."""
+    with written_page(Path("pages")) as store:
+        with open(store.path, "r+b") as file:
+            file.truncate()
+            file.write(here.path.read_bytes())
+        back = torch.zeros(len(PAGE), dtype=torch.uint8)
+        store.read(0, back.untyped_storage()).wait()
+        if bytes(back.tolist()) != PAGE:
+            raise AssertionError("a damaged page came back")
 
 
 def _export(here: Here) -> None:
@@ -243,11 +270,13 @@ def _check_page(text: str) -> None:
         raise AssertionError("a name became a script of the page")
 
 
-def _check_comments(text: str) -> None:
+def _check_c(folder: Path) -> None:
     """Names of the graph may stand in comments of C, and nowhere else."""
-    for part in text.split("/*")[0:1] + [part.partition("*/")[2] for part in text.split("/*")[1:]]:
-        if MARK in part:
-            raise AssertionError("a name stands outside of comments")
+    for file in folder.glob("*.[ch]"):
+        first, *rest = file.read_text().split("/*")
+        for part in (first, *(each.partition("*/")[2] for each in rest)):
+            if MARK in part:
+                raise AssertionError(f"a name stands outside of comments in {file.name}")
 
 
 KINDS: dict[str, tuple[int, Callable[[Here], None]]] = {
@@ -264,6 +293,7 @@ KINDS: dict[str, tuple[int, Callable[[Here], None]]] = {
     "checkpoint": (7, checkpoint),
     "checkpoint folder": (4, checkpoint_folder),
     "capture": (10, capture),
+    "page file": (3, page_file),
     "firmware folder": (8, firmware_folder),
 }
 """How many of a hundred mutants or so are of each kind, and what is done with them."""

@@ -5,9 +5,12 @@ the dear things that were done with it; before one is used, its number is in the
 whoever finds the process dead knows which one it was. Mutants that failed are kept.
 """
 
+import contextlib
+import io
 import os
 import shutil
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from random import Random
@@ -23,10 +26,11 @@ from benchmarks.fuzz.files import (
     mutated_toml,
 )
 from benchmarks.fuzz.good import Surroundings, surroundings
-from benchmarks.fuzz.guard import Guard
-from benchmarks.fuzz.mutations import CANARY
+from benchmarks.fuzz.guard import LIMIT_BYTES, Guard
+from benchmarks.fuzz.mutations import CANARY, mutated_bytes
 from benchmarks.fuzz.uses import KINDS, Here
 from poet.errors import PoetError
+from poet.firmware import reference, reference_steps
 
 _MUTATORS: dict[str, Mutator] = {
     "plan of an instance": mutated_plan,
@@ -35,8 +39,13 @@ _MUTATORS: dict[str, Mutator] = {
     "device": mutated_toml,
     "weights": mutated_tensors,
     "checkpoint": mutated_tensors,
+    "page file": mutated_bytes,
 }
+reference_steps._end_with_parent = lambda: None
+reference_steps._limit_memory = lambda most_bytes: None
 _BY_SUFFIX: dict[str, Mutator] = {".safetensors": mutated_tensors, ".img": mutated_card}
+_SUFFIXES = (".json", ".safetensors", ".img")
+"""The files of a folder that are data."""
 _NAMES = {"device": "file.toml", "weights": "file.safetensors", "checkpoint": "file.safetensors"}
 
 
@@ -51,6 +60,9 @@ class Worker:
         self.place.mkdir(exist_ok=True)
         os.chdir(self.place)
         os.environ["POET_CACHE"] = str(self.place / "cache")
+        tempfile.tempdir = str(self.place / "beside")
+        (self.place / "beside").mkdir(exist_ok=True)
+        reference.write_reference = _reference_here
         self.guard = Guard(self.place)
         made = folder / "good"
         shutil.rmtree(made, ignore_errors=True)
@@ -121,13 +133,21 @@ class Worker:
         for name, data in contents.items():
             (folder / name).write_bytes(data)
         if mutate:
-            path = folder / chance.choice(sorted(contents))
+            names = [name for name in sorted(contents) if Path(name).suffix in _SUFFIXES]
+            path = folder / chance.choice(names)
             if chance.random() < 0.05:
                 path.unlink()
             else:
                 change = mutated_plan if path.name == "plan.json" else mutated_json
                 path.write_bytes(_BY_SUFFIX.get(path.suffix, change)(path.read_bytes(), chance))
         return folder
+
+
+def _reference_here(folder: Path) -> None:
+    """What emission does in a process of its own, in this one, which is watched and limited."""
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        if reference_steps.main(folder, LIMIT_BYTES):
+            raise PoetError(said.getvalue())
 
 
 def _tree(folder: Path) -> set[str]:

@@ -59,13 +59,13 @@ def _check_tensors(layout: Layout, step: Step) -> None:
         if name not in parameters:
             raise PoetError(f"the model has no parameter {name}")
     for i, tensor in enumerate(graph.tensors):
-        if tensor.shape is None or _covered_bytes(tensor) > tensor.nbytes:
+        if _covered_bytes(tensor) > tensor.nbytes:
             raise PoetError(f"{graph.tensor_text(i)} is larger than its {tensor.nbytes} bytes")
 
 
 def _covered_bytes(tensor: Tensor) -> int:
     """The bytes from the first element of a tensor to its last."""
-    assert tensor.shape is not None
+    assert tensor.shape is not None  # a layout sees to that
     strides = row_major(tensor.shape) if tensor.strides is None else tensor.strides
     if len(strides) != len(tensor.shape) or min(strides, default=0) < 0:
         raise PoetError(f"{tensor.name} has {len(strides)} strides for {len(tensor.shape)} extents")

@@ -107,6 +107,9 @@ def check_layout(layout: Layout) -> None:
     if twice or apart:
         i = min(twice or apart)
         raise ValueError(f"tensor {i} is not one thing that exists when the step starts")
+    for i, tensor in enumerate(graph.tensors):
+        if tensor.shape is None or tensor.dtype is None:
+            raise ValueError(f"{graph.tensor_text(i)} has no shape or no element type")
     pieces = (piece.tensor for piece in layout.input_gradients.values())
     made = (*layout.outputs, *layout.gradients.values(), *layout.tangents.values(), *pieces)
     if not layout.outputs or not all(0 <= i < len(graph.tensors) for i in made):

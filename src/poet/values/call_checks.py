@@ -2,7 +2,8 @@
 
 A call from a file may end up as a call of PyTorch or of C. So its kind and the names of its
 arguments are words of ASCII letters, digits and underscores, an argument is plain JSON, and what
-JSON lacks has one of a few forms. That a kind and its arguments exist is for those to say who call.
+JSON lacks has one of a few forms. Arguments of operators that POET knows are of their types
+(`operators`); that others exist at all is for those to say who call them.
 """
 
 import re
