@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
+import torch
 
 import poet
 from benchmarks.fuzz.good import KEY, PAGE, Surroundings, batch, step, written_page
