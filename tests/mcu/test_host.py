@@ -287,12 +287,12 @@ def test_an_emit_over_a_folder_replaces_its_own_files_alone(
 
 
 def test_steps_that_pytorch_cannot_take_are_an_error_of_poet(
-    planned: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planned: Planner, tmp_path: Path
 ) -> None:
-    def fail(*_: object) -> None:
-        raise IndexError("Target 99 is out of bounds.")
-
-    monkeypatch.setattr("poet.firmware.reference.reference_step", fail)
-    with pytest.raises(PoetError, match=r"step 1 of lenet\?size=16: Target 99"):
-        poet.emit(planned("lenet?size=16", "122 KB"), tmp_path / "fw")
-    assert list(tmp_path.iterdir()) == []
+    data = {"input 0": np.full((1, 2, 6), 9), "input 1": np.zeros((1, 2, 6), "bool"),
+            "input 2": np.zeros((1, 2, 6), "float32")}  # fmt: skip
+    write_safetensors(data, tmp_path / "d.safetensors")
+    plan = planned(f"{NETS}:rules", "40 KB")
+    with pytest.raises(PoetError, match=r"PyTorch cannot take step 1 of .*:rules: index 9 is out"):
+        poet.emit(plan, tmp_path / "fw", data=tmp_path / "d.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["d.safetensors"]
