@@ -16,6 +16,7 @@ from benchmarks import (
     results,
     stores,
     training,
+    trust,
 )
 
 REGISTRY: dict[str, Callable[[], None]] = {
@@ -27,6 +28,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **peaks.BENCHMARKS,
     **kills.BENCHMARKS,
     **fuzz.BENCHMARKS,
+    **trust.BENCHMARKS,
     **predict.BENCHMARKS,
     **firmware.BENCHMARKS,
     **boards.BENCHMARKS,

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -357,6 +358,15 @@ def test_what_a_forward_pass_only_leaves_behind_is_no_change(
     with caplog.at_level(logging.WARNING):
         trainer.step(X, Y)
     assert "change" not in caplog.text
+
+
+def test_what_the_world_answers_once_is_warned_of() -> None:
+    class Asks(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            return super().forward(x) * float(os.environ.get("POET_TEST_GAIN", "2"))
+
+    with pytest.warns(poet.PoetWarning, match=r"asks for os\.environ, which may answer"):
+        poet.capture(Asks(), F.mse_loss, example=(X, Y))
 
 
 def test_batches_that_no_step_could_tell_apart_are_refused() -> None:

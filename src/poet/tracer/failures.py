@@ -47,6 +47,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "the step leaves torch for NumPy, where it cannot be traced. Use torch operations there",
     ),
     (
+        r"modified by an inplace operation",
+        "a value that the backward pass needs is changed in place before it, which eager PyTorch "
+        "cannot differentiate either. Change a copy instead",
+    ),
+    (
         r"missing \d+ required|takes \d+ positional|unexpected keyword|got multiple values",
         "the example does not fit the model's forward(). It must be (*inputs, target) with a loss, "
         "and the model's own arguments (tuple, or dict of keywords) without one",

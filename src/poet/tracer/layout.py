@@ -58,7 +58,7 @@ class Layout(
     learning_rates: tuple[int, ...] = ()
     step_count: int | None = None
     caveats: tuple[str, ...] = ()
-    """Why the last bits may not be eager's, a sentence each."""
+    """Why the step may not be eager's, a sentence each."""
 
     def __post_init__(self) -> None:
         check_layout(self)

@@ -31,6 +31,12 @@ _ATOMS = (
 _DYNAMIC = frozenset(("getattr", "vars", "__dict__", "globals", "locals", "eval", "exec"))
 """Code that names one of these may read anything, whether it mentions it or not."""
 _MODULE_INTERNALS = frozenset(vars(nn.Module()))
+_ASKS = {
+    "os": frozenset(("environ", "getenv", "listdir", "urandom")),
+    "time": frozenset(("time", "time_ns", "monotonic", "perf_counter")),
+    "datetime": frozenset(("now", "today", "utcnow")),
+}
+"""By module, what asks the world: its answer may be another at each step."""
 _GONE = object()
 """Stands for a name that is not there."""
 
@@ -57,6 +63,8 @@ class Found:
         """Attributes that the code puts something into."""
         self.open: set[int] = set()
         """Dicts, by id, of which only what is mentioned can be read."""
+        self.outside: list[str] = []
+        """What the code asks the world for, such as the time: a trace would freeze its answer."""
         self.held: list[Any] = []
         """Keeps everything named alive, so that no id is used twice."""
 
@@ -212,6 +220,7 @@ class _Walker:
         self._mention(from_module | others)
         self.found.stored |= _stored_in(function.__code__)
         space = function.__globals__
+        self.found.outside += _outside(from_module, others, space)
         for key in from_module:
             self._read(f"{function.__module__}.{key}", functools.partial(space.get, key, _GONE))
             value = space.get(key)
@@ -283,6 +292,19 @@ def names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
             more, rest = names_in(inner)
             from_module, others = from_module | more, others | rest
     return from_module, others
+
+
+def _outside(from_module: set[str], others: set[str], space: dict[str, Any]) -> list[str]:
+    """The environment, the clock and files, where code names them."""
+    found: list[str] = [x for x in ("open", "input") if x in from_module and x not in space]
+    for name in sorted(from_module):
+        thing = space.get(name)
+        if isinstance(thing, types.ModuleType | type):  # time.time(), datetime.now()
+            home = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
+            found += [f"{name}.{each}" for each in sorted(_ASKS.get(home, frozenset()) & others)]
+        elif getattr(thing, "__name__", "") in _ASKS.get(getattr(thing, "__module__", ""), ()):
+            found.append(name)
+    return found
 
 
 def _stored_in(code: types.CodeType) -> set[str]:
