@@ -16,6 +16,7 @@ from benchmarks import (
     results,
     stores,
     training,
+    trust,
 )
 
 REGISTRY: dict[str, Callable[[], None]] = {
@@ -24,9 +25,10 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **capture.BENCHMARKS,
     **training.BENCHMARKS,
     "stores": stores.main,
-    "train-peak": peaks.main,
+    **peaks.BENCHMARKS,
     **kills.BENCHMARKS,
     **fuzz.BENCHMARKS,
+    **trust.BENCHMARKS,
     **predict.BENCHMARKS,
     **firmware.BENCHMARKS,
     **boards.BENCHMARKS,

@@ -11,16 +11,23 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from rich.console import Console
-from tests.torch.eager import loss_of, torch_optimizer
+from tests.torch.eager import captured, loss_of, torch_optimizer
+from tests.torch.onlooker import ops_seen, storages_seen
+from tests.torch.operators import ALL
+from tests.torch.test_bits import SMALL
 from torch.profiler import ProfilerActivity, profile
 
 import poet
 from poet.planning.figures import keep_all_bytes
 from poet.reports.tables import print_table
+from poet.training.planned import problem_here
+from poet.zoo import MODELS as MODELS_BY_NAME
 from poet.zoo import build
 
 MODELS = ("resnet18-cifar?batch=16", "bert-base?layers=4&batch=4", "unet?size=128")
@@ -49,6 +56,29 @@ def main() -> None:
     )  # fmt: skip
 
 
+def operators() -> None:
+    rows = []
+    small = {name: f"{name}{SMALL.get(name, '')}" for name in MODELS_BY_NAME}
+    tasks: dict[str, Callable[[], Any]] = {
+        **ALL, **{name: partial(build, spec) for name, spec in small.items()}
+    }  # fmt: skip
+    for name, make in tasks.items():
+        program = captured(make(), poet.Adam(lr=1e-3), cache=False)
+        storages, ops = storages_seen(program), ops_seen(program)
+        wrong = [op for op in ops if op.planned_bytes != op.real_bytes]
+        most = max((op.real_bytes - op.planned_bytes for op in wrong), key=abs, default=0)
+        kinds = {call.kind for op in program.graph.ops for call in op.calls}
+        rows.append([name, str(len(ops)), str(len(kinds)), str(len(storages)), str(len(wrong)),
+                     f"{most:+,} B" if wrong else ""])  # fmt: skip
+        print(*rows[-1], file=sys.stderr)
+    print_table(
+        Console(),
+        [("model", "left"), ("ops", "right"), ("operators", "right"), ("storages off", "right"),
+         ("ops off", "right"), ("by at most", "right")],
+        rows,
+    )  # fmt: skip
+
+
 def measure(model: str, share: str) -> dict[str, int | None]:
     """One model, eager or with a share of its keep-all peak."""
     made = build(model)
@@ -64,7 +94,7 @@ def measure(model: str, share: str) -> dict[str, int | None]:
                 update.step()
         else:
             program = poet.capture(made.model, made.loss, SGD, example=made.example)
-            ram = int(float(share) * keep_all_bytes(program.graph))
+            ram = int(float(share) * keep_all_bytes(problem_here(program)))
             store = poet.FileStore(folder)
             trainer = poet.Trainer(
                 made.model,
@@ -113,6 +143,8 @@ def _allocator_peak(seen: profile) -> int:
         peak = max(peak, live)
     return peak
 
+
+BENCHMARKS = {"train-peak": main, "operator-peaks": operators}
 
 if __name__ == "__main__":
     torch.set_num_threads(2)

@@ -32,7 +32,7 @@ from rich.console import Console
 
 import poet
 from poet.costs.analytic import analytic, with_workspaces
-from poet.profiling.scratch import allocator_peak
+from poet.profiling.scratch import step_peak_bytes
 from poet.reports.profile_tables import WRONG, judged
 from poet.reports.tables import print_table
 from poet.values.optimizers import parse_optimizer
@@ -148,7 +148,7 @@ def plans(models: tuple[str, ...] = JUDGED, shares: tuple[float, ...] = SHARES) 
     for model in models:
         made, profile = _profiled(model)
         program = poet.capture(made.model, made.loss, _optimizer(), example=made.example)
-        rough = with_workspaces(analytic(program.graph, profile.device), profile.costs)
+        rough = with_workspaces(analytic(program.graph, profile.device), profile.workspaces_bytes)
         whole = _keep_all(made, profile)
         for share in shares:
             with tempfile.TemporaryDirectory(dir=".") as folder:
@@ -249,7 +249,7 @@ def _alone(what: str, model: str, plan: poet.Plan, folder: str) -> list[Any]:
         return lambda: trainer.run(example)
 
     if what == "peak":
-        return [allocator_peak(watched)]
+        return [step_peak_bytes(watched)]
     return _steps(*trainer_of())
 
 

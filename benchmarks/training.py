@@ -148,7 +148,6 @@ def bert() -> None:
                 ["peak over parameters", f"{over / 1e6:.1f} MB", f"{peak / 1e6:.1f} MB",
                  f"{peak / over:.3f}", "0.333"],
                 ["step", f"{theirs:.3f} s", f"{ours:.3f} s", f"{ours / theirs:.3f}", "1.2"],
-                ["predicted", "", f"{trainer.plan.seconds or 0.0:.3f} s", "", ""],
             ],
         )  # fmt: skip
         trainer.close()

@@ -28,7 +28,7 @@ class Infeasible(PoetError):
 
 
 class OutOfBudget(PoetError):
-    """An op would take RAM beyond the budget. Nothing was allocated for it."""
+    """An op would take RAM beyond the budget, and did not run; or made more than was planned."""
 
 
 class PageError(PoetError):

@@ -124,3 +124,16 @@ def test_a_walk_visits_each_room_once(walk: str) -> None:
             callers = {caller for caller, each in left if each == room}
             assert not callers - {inside[-1] if inside else ""}, f"{room} again, at {name}"
         inside.append(room)
+
+
+def test_the_tests_that_decisions_name_exist() -> None:
+    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        file = ""
+        for found in re.findall(r"`((?:\w+/\w+\.py)?(?:::\w+)?)`", page.read_text()):
+            named, _, name = found.partition("::")
+            file = named or file
+            if not file or not (ROOT / "tests" / file).exists():
+                assert not file or "test_" not in file, (page.name, found)
+                continue
+            if name:
+                assert f"def {name}(" in (ROOT / "tests" / file).read_text(), (page.name, found)

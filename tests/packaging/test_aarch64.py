@@ -118,9 +118,7 @@ def write_problem(search: anneal.Annealer, path: Path) -> None:
     path.write_bytes(b"".join(parts))
 
 
-def schedule_of_both(
-    problem: Problem, driven: Driven, folder: Path, patch: pytest.MonkeyPatch
-) -> Schedule | None:
+def schedule_of_both(problem: Problem, driven: Driven, folder: Path) -> Schedule | None:
     """The schedule that both machines, and the planner here, find; None where none does."""
     search, file = anneal.Annealer(*problem), folder / "problem"
     write_problem(search, file)
@@ -129,7 +127,6 @@ def schedule_of_both(
     head, *triples = printed.splitlines()
     valid, _, joules = head.split()
     found = search._schedule(int(word) for line in triples for word in line.split())
-    patch.setattr(anneal, "GREEDY_SECONDS", 1e9)  # no clock here either
     assert search.run(None, seconds=1e9, moves=MOVES, seed=SEED) == (found or None)
     if valid == "0":
         return None
@@ -144,18 +141,15 @@ def schedule_of_both(
     [("resnet18_cifar-m4", 500_000, "free"), ("bert-m4", 60_000_000, "serial")],
 )
 def test_the_search_finds_the_same_schedule(
-    name: str, ram_bytes: int, transfers: Any, annealing: Driven, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    problem = instance_problem(name, ram_bytes, transfers)
-    assert schedule_of_both(problem, annealing, tmp_path, monkeypatch)
-
-
-def test_also_where_problems_have_everything(
-    annealing: Driven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, ram_bytes: int, transfers: Any, annealing: Driven, tmp_path: Path
 ) -> None:
+    problem = instance_problem(name, ram_bytes, transfers)
+    assert schedule_of_both(problem, annealing, tmp_path)
+
+
+def test_also_where_problems_have_everything(annealing: Driven, tmp_path: Path) -> None:
     problems = map(random_problem, range(12))
-    found = [schedule_of_both(each, annealing, tmp_path, monkeypatch) for each in problems]
+    found = [schedule_of_both(each, annealing, tmp_path) for each in problems]
     assert len(list(filter(None, found))) >= 6
 
 

@@ -24,7 +24,7 @@ class LiveStorage(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
-            if isinstance(tensor, torch.Tensor):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
                 self._watch(tensor)
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         return made

@@ -32,6 +32,9 @@ class _Maker:
             for i, tensor in enumerate(graph.tensors)
             if tensor.role == "output" or tensor.becomes is not None
         } | {i for i in graph.given if i not in heirs}
+        for op in graph.ops:  # a gradient that the caller hands in comes once
+            if not op.recomputable and not op.in_place:
+                self.wanted.update(op.outputs)
 
     def run(self) -> Schedule:
         for k in range(len(self.graph.ops)):

@@ -1,6 +1,7 @@
 """Profiles of real steps on this machine. How fast it is, is not asserted: only what must hold."""
 
 import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 import poet
 from poet.calls.workspace import workspace_bytes
 from poet.costs.classes import CLASSES
-from poet.profiling.scratch import allocator_peak
+from poet.profiling.laps import LEAST_REPEATS, Laps
+from poet.profiling.schedules import keep_all
+from poet.profiling.scratch import step_peak_bytes
 from poet.values.device import PLAIN
 from poet.zoo import build
 from tests.conftest import Poet
@@ -35,13 +38,23 @@ def profile(program: Any, tmp_path_factory: pytest.TempPathFactory) -> poet.Prof
     return poet.profile(program, store=tmp_path_factory.mktemp("pages"), seconds=0.2)
 
 
-def test_every_op_is_timed_and_they_add_up_to_the_step(program: Any, profile: poet.Profile) -> None:
+def test_every_op_is_timed(program: Any, profile: poet.Profile) -> None:
     assert len(profile.ops) == len(program.graph.ops)
     assert all(0 < each.low_seconds <= each.seconds <= each.high_seconds for each in profile.ops)
-    # The costs are halfway between the keep-all step and one with little RAM.
-    assert 0.3 < profile.costs.keep_all_seconds / profile.step.seconds < 1.5
     assert profile.repeats >= 14
     profile.check_belongs(program.graph)
+
+
+def test_ops_add_up_to_the_step(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a second whenever it is looked at."""
+    monkeypatch.setattr("poet.profiling.laps.perf_counter", itertools.count().__next__)
+    laps = Laps(program, keep_all(program))
+    laps.measure(seconds=1.0)
+    ops = len(program.graph.ops)
+    # A look after each op, and one when the step has ended, which is the last op's, too.
+    assert laps.steps == [ops + 1] * LEAST_REPEATS
+    assert [set(each) for each in laps.op_repeats] == [{1}] * (ops - 1) + [{2}]
+    assert sum(laps.op_seconds) == pytest.approx(ops + 1)
 
 
 def test_what_kernels_take_is_in_the_workspace(program: Any, profile: poet.Profile) -> None:
@@ -63,9 +76,6 @@ def test_the_store_is_measured_by_size(profile: poet.Profile) -> None:
     limited = set(device.class_flops_per_second) | set(device.class_bytes_per_second)
     assert limited == set(CLASSES)
     assert set(device.class_overhead_seconds) == set(CLASSES)
-    # A convolution has more to prepare than an addition.
-    starts = device.class_overhead_seconds
-    assert starts["convolution_gradients"] > starts["elementwise"]
 
 
 def test_profiling_leaves_no_trace(tmp_path: Path) -> None:
@@ -80,7 +90,7 @@ def test_profiling_leaves_no_trace(tmp_path: Path) -> None:
     assert all(same_bits(value, made.model.state_dict()[n]) for n, value in model.items())
     for name, held in state.items():
         assert all(same_bits(value, program.state[name][kept]) for kept, value in held.items())
-    assert (program.steps_done, program.learning_rates) == (1, [0.01])
+    assert (program.steps_done, list(program.learning_rates)) == (1, [0.01])
     assert not list(tmp_path.iterdir())  # no page file stays
 
 
@@ -141,7 +151,7 @@ def test_the_predicted_peak_is_the_allocators(tmp_path: Path) -> None:
         plan = trainer.plan
         return lambda: trainer.run(mine.example)
 
-    seen = allocator_peak(watched)
+    seen = step_peak_bytes(watched)
     assert plan.peak_bytes <= 0.6 * whole
     assert plan.peak_bytes == pytest.approx(seen, rel=0.01)
     without = msgspec.structs.replace(
@@ -191,6 +201,14 @@ def test_from_profile_to_training_on_the_command_line(poet_command: Poet, tmp_pa
     shown = poet_command(*train, "--costs", file)
     for word in ("time", "RAM peak", "paged", "energy", "off by", "costs measured on"):
         assert word in shown.out
+    by_rates = msgspec.json.decode(poet_command(*train, "--json").out)
+    assert by_rates["step_seconds"] > 0
+    assert by_rates["predicted_seconds"] is by_rates["predicted_joules"] is None
+    assert by_rates["predicted_peak_bytes"] == by_rates["peak_bytes"]
+    shown = poet_command(*train)
+    (time,) = [line for line in shown.out.splitlines() if line.startswith("time ")]
+    assert "%" not in time
+    assert "poet profile" in shown.out
     other = poet_command(*train, "--costs", file, "--optimizer", "sgd")
     assert other.code == 2
     assert "of another graph" in other.err

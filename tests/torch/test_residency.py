@@ -18,6 +18,7 @@ from poet.planning.question import Problem, Terms, problem_of, read_problem, ter
 from poet.planning.residency import questions, residency_of
 from poet.planning.solve import solve
 from poet.training import planned
+from poet.training.planned import problem_here
 from poet.values.schedule import Effort
 from poet.zoo import build
 from tests.conftest import Poet
@@ -152,7 +153,7 @@ def test_the_batch_is_pinned_and_the_costs_are_the_devices_own(tmp_path: Path) -
     trainer.close()
     small = poet.wrap(made.model, example=made.example[:1], time_limit=1)
     pinned = {small.plan.graph.tensors[i].role for i in small.plan.budget.pinned}
-    assert pinned == {"input", "parameter"}
+    assert pinned == {"input", "parameter", "output"}
     assert small.budget_bytes is not None
 
 
@@ -211,7 +212,7 @@ def test_the_least_ram_is_the_least_wherever_parameters_may_be(poet_command: Poe
 def test_a_share_has_the_stores_buffers_in_it(tmp_path: Path) -> None:
     made: Any = build("lenet?batch=16")
     program = captured(made, poet.SGD(lr=0.1, momentum=0.9))
-    whole = keep_all_bytes(program.graph)
+    whole = keep_all_bytes(problem_here(program))
     with poet.Trainer(
         made.model, made.loss, poet.SGD(lr=0.1, momentum=0.9), example=made.example, ram="75%",
         store=tmp_path, time_limit=2,

@@ -151,6 +151,9 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
                 again = step.op in ran
                 state_rule(op.recomputable or not again, at, "not-recomputable", step.op)
                 state_rule(budget.recompute or not again, at, "recompute-forbidden", step.op)
+                drawn = [k for k in ran if graph.ops[k].random_state_bytes and k > step.op]
+                late = op.random_state_bytes and not again and drawn
+                state_rule(not late, at, "random-order", step.op)
                 state_rule(budget.paging or not (reads or writes), at, "paging-forbidden", step.op)
                 wanted = [i for i in op.outputs if not (stored(i) if i in writes else i in ram)]
                 state_rule(bool(wanted), at, "nothing-missing", step.op)

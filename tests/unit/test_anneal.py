@@ -5,14 +5,16 @@ import threading
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
+import poet
 from poet import Budget, Costs, Graph, Schedule
 from poet import native as building
 from poet.planner.proof.floor import memory_floor
-from poet.planner.search import compiled
+from poet.planner.search import anneal, compiled
 from poet.planner.search.anneal import Annealer
 from poet.referee.replay import check
 from poet.referee.verdict import Report
@@ -203,3 +205,12 @@ def test_the_library_is_built_once_and_whole(
         assert compiled.load() is not None
     finally:
         forget()
+
+
+def test_counted_runs_do_not_ask_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine: the greedy start is made in full."""
+    problem = poet.read_instance(INSTANCES / "linear-m4.json")
+    counted: dict[str, Any] = {"ram": 3500, "work_limit": 1, "time_limit": LONG, "gap": 0.0}
+    usual = poet.plan(problem, **counted)
+    monkeypatch.setattr(anneal, "GREEDY_SECONDS", 0.0)
+    assert poet.plan(problem, **counted).schedule == usual.schedule

@@ -270,7 +270,7 @@ def test_a_solver_that_is_not_installed_is_an_error(
 
 
 def test_progress_says_nothing_without_a_terminal(poet_command: Poet) -> None:
-    outcome = poet_command("plan", INSTANCES / "linear-m4.json", "--ram=4000", "--time-limit=1")
+    outcome = poet_command("plan", INSTANCES / "linear-m4.json", "--ram=4000", "--work-limit=2")
     assert (outcome.code, outcome.err) == (0, "")
     for label in ("kept", "recomputed", "paged", "peak at", "1 % more RAM"):
         assert any(line.startswith(label) for line in outcome.out.splitlines())

@@ -39,7 +39,7 @@ class Reach:
 
 
 def reach(graph: Graph, budget: Budget) -> Reach:
-    count = len(graph.ops)
+    count, wanted = len(graph.ops), {*budget.end, *budget.pinned}
     consumer = [count if k is None else k for k in graph.consumer]
     need = [count if i in budget.end else -1 for i in range(len(graph.tensors))]
     lasting = set()
@@ -49,7 +49,7 @@ def reach(graph: Graph, budget: Budget) -> Reach:
         readable = min((consumer[i] for i in op.inputs), default=count) if again else -1
         last = k
         for i in op.outputs:
-            if i in budget.end or need[i] > readable:
+            if i in wanted or need[i] > readable:
                 lasting.add(i)
             else:
                 last = max(last, need[i])

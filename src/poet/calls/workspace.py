@@ -10,7 +10,8 @@ Where an op streams parameters, a tile of each, of its optimizer state and of it
 while the loop over the tiles runs, and nothing else of them.
 
 What a kernel takes for itself and gives back before it returns is not seen here, except for
-updates, whose arithmetic is POET's own.
+updates, whose arithmetic is POET's own. Where the step will run, it is found out by trying, and
+given as `kernels` (`poet.profiling.scratch`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def workspace_bytes(
                 alive[key, target] = new_bytes.get(target, 0)
             elif op.values[target].view_of is None:
                 alive[key, target] = cut.get((key, target), op.values[target].nbytes)
-        temporary = _temporary_bytes(op, call, graph, tile)
+        temporary = temporary_bytes(op, call, graph, tile)
         temporary += beside.get(j, 0) + kernels.get(j, 0)
         peak = max(peak, sum(alive.values()) + temporary)
         for reference in [r for r in alive if r[0] == "value" and last_use[r] <= j]:
@@ -77,7 +78,7 @@ def _last_uses(op: Op) -> dict[Reference, int]:
     return last
 
 
-def _temporary_bytes(op: Op, call: Call, graph: Graph, tile: dict[int, int]) -> int:
+def temporary_bytes(op: Op, call: Call, graph: Graph, tile: Mapping[int, int] = {}) -> int:
     """One parameter's bytes, or a tile's, for an update that needs them."""
     if not needs_temporary(call.kind, call.arguments):
         return 0

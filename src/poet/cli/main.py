@@ -7,7 +7,6 @@ codes mean is in `exit_codes`.
 import io
 import os
 import sys
-import threading
 from typing import Annotated
 
 import click
@@ -19,6 +18,7 @@ from poet.cli.card import card
 from poet.cli.check import check
 from poet.cli.compare import compare
 from poet.cli.console import complain, listening
+from poet.cli.ctrl_c import hearing_ctrl_c
 from poet.cli.devices import devices
 from poet.cli.emit import emit
 from poet.cli.emulate import emulate
@@ -65,14 +65,8 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    with listening():
+    with hearing_ctrl_c(), listening():
         code = _run(typer.main.get_command(app))
-    if any(thread.name.startswith("poet planner") for thread in threading.enumerate()):
-        # A worker is deep inside a solver that cannot be called off; its library would abort the
-        # process when Python takes it down at exit.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
     sys.exit(code)
 
 

@@ -33,7 +33,7 @@ from poet.planning.plan import cores, plan_for
 from poet.referee.replay import check
 from poet.values.files import check_writable, write_json
 from poet.values.graph import Graph, printable
-from poet.values.plan import summary
+from poet.values.plan import PlanInterrupted, summary
 from poet.values.schedule import OPTIMAL_GAP, Effort
 
 _PRINTED = (
@@ -106,7 +106,10 @@ def plan(
             solver_log=None if solver_log is None else str(solver_log),
             progress=progress,
         )
-        found = plan_for(problem, asked, effort, minimize, method)
+        try:
+            found = plan_for(problem, asked, effort, minimize, method)
+        except PlanInterrupted as stopped:
+            found = stopped.plan
     code = OF_STATUS[found.status]
     if output is not None and code == DONE:
         write_json(found, output, force)

@@ -36,6 +36,7 @@ from poet.reports.summaries import (
     PREDICTION_COLUMNS,
     TrainingSummary,
     prediction_rows,
+    source_rows,
     training_rows,
 )
 from poet.values.files import check_writable
@@ -152,7 +153,7 @@ def train(
             first_loss=_mean(run.losses[:few]),
             last_loss=_mean(run.losses[-few:]),
             step_seconds=median_high(run.seconds) if run.seconds else None,
-            predicted_seconds=trainer.plan.seconds,
+            predicted_seconds=trainer.plan.seconds if trainer.is_measured else None,
             peak_bytes=trainer.peak_bytes,
             predicted_peak_bytes=(trainer.plan.peak_bytes or 0) + trainer.store_buffer_bytes,
             ram_bytes=trainer.budget_bytes,
@@ -160,7 +161,7 @@ def train(
             step_paged_bytes=median_high(run.paged) if run.paged else None,
             predicted_paged_bytes=trainer.plan.paged_bytes,
             step_joules=median_high(run.joules) if run.joules else None,
-            predicted_joules=trainer.plan.joules,
+            predicted_joules=trainer.plan.joules if trainer.is_measured else None,
             energy=run.energy,
             costs=trainer.costs_text,
             resumed_from=None if found is None else found.about.steps,
@@ -188,8 +189,7 @@ def _print(summary: TrainingSummary, json: bool) -> None:
         print()
         show_table(PREDICTION_COLUMNS, rows)
         print()
-        sources = [("predicted", f"by {summary.costs}"), ("real energy", summary.energy)]
-        show_table(PAIRS, sources)
+        show_table(PAIRS, source_rows(summary))
 
 
 class _TrainingRun:
@@ -203,11 +203,12 @@ class _TrainingRun:
         self.paged: list[int] = []
         self.joules: list[float] = []
         self._counter = find_counter(trainer.program.model_device.type)
-        self.energy = (
-            f"at the plan's mean of {trainer.mean_watts:.3g} W: no counter was found here"
-            if self._counter is None
-            else f"counted by {self._counter.name}"
-        )
+        self.energy = "not known: no counter was found here"
+        if self._counter is not None:
+            self.energy = f"counted by {self._counter.name}"
+        elif trainer.is_measured:
+            watts = f"{trainer.mean_watts:.3g} W"
+            self.energy = f"at the plan's mean of {watts}: no counter was found here"
         self._trainer, self._folder, self._origin = trainer, folder, origin
         self._kept = kept
         """The step of the last checkpoint."""
@@ -229,9 +230,10 @@ class _TrainingRun:
         self.seconds.append(time.perf_counter() - started)
         self.losses.append(loss)
         self.paged.append(trainer.paged_bytes - paged)
-        self.joules.append(
-            trainer.mean_watts * self.seconds[-1] if counter is None else counter.joules() - joules
-        )
+        if counter is not None:
+            self.joules.append(counter.joules() - joules)
+        elif trainer.is_measured:
+            self.joules.append(trainer.mean_watts * self.seconds[-1])
 
     def keep(self) -> None:
         """Save a checkpoint, if there is a folder and something new."""

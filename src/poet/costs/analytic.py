@@ -16,7 +16,7 @@ Nothing is measured here, and no kernel's own inefficiency is known: a measured 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -71,11 +71,11 @@ def analytic(graph: Graph, device: Device) -> Costs:
         raise PoetError(f"{device.title} has figures POET cannot use: {error}") from error
 
 
-def with_workspaces(costs: Costs, known: Costs) -> Costs:
-    """The same costs, each op with the workspace that other costs of the graph know."""
+def with_workspaces(costs: Costs, workspaces_bytes: Iterable[int]) -> Costs:
+    """The same costs, with the workspace that somebody else knows each op to take."""
     ops = tuple(
-        {PLAIN: msgspec.structs.replace(mine[PLAIN], workspace_bytes=other[PLAIN].workspace_bytes)}
-        for mine, other in zip(costs.ops, known.ops, strict=True)
+        {PLAIN: msgspec.structs.replace(runs[PLAIN], workspace_bytes=nbytes)}
+        for runs, nbytes in zip(costs.ops, workspaces_bytes, strict=True)
     )
     return msgspec.structs.replace(costs, ops=ops)
 

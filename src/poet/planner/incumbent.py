@@ -1,7 +1,9 @@
 """The incumbent: the best schedule and the best bound so far, shared by all who work on a problem.
 
 Every schedule is replayed by the referee before it counts. Workers ask `finished` and leave when
-the gap asked for is reached, the time is over, or somebody called `stop`.
+the gap asked for is reached, the time is over, or somebody called `stop`. Within a long step they
+`check`, which raises `CalledOff`; a solver keeps to its own time, and is broken off when
+`called_off` says so.
 """
 
 import itertools
@@ -17,6 +19,14 @@ from poet.values.graph import Graph
 from poet.values.plan import draft
 from poet.values.progress import SearchProgress
 from poet.values.schedule import BoundSource, Budget, Effort, Prices, Schedule
+
+LAST_WORD_SECONDS = 0.5
+"""So long after the end a solver may say what it has: HiGHS took up to 0.1 s to see that its time
+was over (docs/decisions/017)."""
+
+
+class CalledOff(Exception):
+    """The search is over: whoever is in the middle of something leaves it."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,22 @@ class Incumbent:
 
     @property
     def finished(self) -> bool:
-        return self._stopped.is_set() or self.remaining <= 0 or self.gap <= self.effort.relative_gap
+        return self._is_settled or self.remaining <= 0
+
+    @property
+    def called_off(self) -> bool:
+        """Whether nobody waits any more for what a solver has to say."""
+        return self._is_settled or self.remaining < -LAST_WORD_SECONDS
+
+    @property
+    def _is_settled(self) -> bool:
+        enough = self.best is not None and self.gap <= self.effort.relative_gap
+        return enough or self._stopped.is_set()
+
+    def check(self) -> None:
+        """Leave, if the search is over."""
+        if self.finished:
+            raise CalledOff
 
     def stop(self) -> None:
         self._stopped.set()

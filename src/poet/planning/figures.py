@@ -7,7 +7,7 @@ from math import prod
 
 import msgspec
 
-from poet.planning.question import problem_of, read_problem, terms
+from poet.planning.question import Problem, problem_of, read_problem, terms
 from poet.planning.residency import questions
 from poet.values.graph import Graph
 
@@ -45,7 +45,7 @@ def figures(text: str, cache: bool = True) -> Figures:
     )
 
 
-def keep_all_bytes(graph: Graph) -> int:
+def keep_all_bytes(step: Problem | Graph) -> int:
     """The most RAM at once when everything is kept for as long as it is used."""
     asked = terms("laptop", params="resident")  # bytes do not depend on the board
-    return next(questions(problem_of(graph), asked)).keep_all_bytes
+    return next(questions(problem_of(step), asked)).keep_all_bytes

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from poet.errors import PoetError
+from poet.errors import Infeasible, PoetError
+from poet.planning.advice import advised, enough_bytes, ram_argument
 from poet.planning.question import MIN, Problem, Question, Terms, problem_of, terms
 from poet.planning.residency import questions
 from poet.planning.solve import quick_search, solve
@@ -21,7 +22,7 @@ from poet.referee.replay import check
 from poet.values.device import Costs, Device
 from poet.values.graph import Graph
 from poet.values.instances import Instance
-from poet.values.plan import Plan, draft
+from poet.values.plan import Plan, PlanInterrupted, draft
 from poet.values.profile import Profile
 from poet.values.progress import SearchProgress
 from poet.values.schedule import (
@@ -30,6 +31,7 @@ from poet.values.schedule import (
     Goal,
     Params,
     Schedule,
+    SearchInterrupted,
     Transfers,
 )
 
@@ -86,7 +88,8 @@ def plan(
     answer repeats for a `seed`.
 
     A problem without a schedule gives a Plan too: its `status` is `infeasible` (proven) or
-    `unknown` and its `reason` says why.
+    `unknown` and its `reason` says why. Ctrl-C gives the best plan so far, or, with nothing in
+    hand, is a KeyboardInterrupt. Nothing runs any more when this returns or raises.
     """
     effort = Effort(
         time_limit_seconds=time_limit,
@@ -108,7 +111,10 @@ def plan(
         paging=paging,
         recompute=recompute,
     )
-    return plan_for(problem_of(problem), asked, effort, minimize, method)
+    try:
+        return plan_for(problem_of(problem), asked, effort, minimize, method)
+    except PlanInterrupted as stopped:
+        return stopped.plan
 
 
 def plan_for(
@@ -117,20 +123,33 @@ def plan_for(
     effort: Effort,
     minimize: Goal = "joules",
     method: str | None = None,
+    whole_budget: Callable[[int], int] = lambda nbytes: nbytes,
 ) -> Plan:
-    """The same in values: the first residency with a schedule, or the last one's refusal."""
+    """The same in values: the first residency with a schedule, or the last one's refusal, with what
+    to try instead. Ctrl-C raises, with a plan in hand `PlanInterrupted`.
+
+    `whole_budget` says which RAM to ask for where the plan needs so many bytes of it.
+    """
     if minimize not in get_args(Goal):
         raise PoetError(f"minimize is {minimize!r}; it must be one of {', '.join(get_args(Goal))}")
     if not (isfinite(effort.time_limit_seconds) and effort.time_limit_seconds >= 0):
         limit = effort.time_limit_seconds
         raise PoetError(f"time_limit is {limit}; it must be 0 seconds or more")
     found: Plan | None = None
-    for question in asked_of(problem, asked, effort):
-        found = answer(question, effort, method, minimize)
-        if found.schedule:
-            break
+    try:
+        for question in asked_of(problem, asked, effort):
+            found = answer(question, effort, method, minimize)
+            if found.schedule:
+                return found
+    except Infeasible as nothing_left:  # of the RAM that was given
+        least = msgspec.structs.replace(asked, ram=1, reserved_bytes=0)
+        enough = enough_bytes(questions(problem, least), method)
+        if enough is None:
+            raise
+        text = f"{nothing_left}. Try {ram_argument(whole_budget(enough))}."
+        raise Infeasible(text) from None
     assert found is not None
-    return found
+    return advised(found, questions(problem, asked), method, whole_budget)
 
 
 def asked_of(problem: Problem, asked: Terms, effort: Effort) -> Iterable[Question]:
@@ -164,15 +183,23 @@ def _by_rates_first(asked: Question, effort: Effort, minimize: Goal) -> Plan:
     assert asked.by_rates is not None
     started = time.monotonic()
     smooth = asked._replace(costs=asked.by_rates, by_rates=None)
-    first = answer(smooth, _part(effort, _BY_RATES), None, minimize)
-    rest = _rest(effort, started)
     asked = asked._replace(by_rates=None)
+
+    def settled(first: Plan) -> Question:
+        """Whether transfers run beside compute is decided by rates."""
+        budget = msgspec.structs.replace(asked.budget, transfers=first.budget.transfers)
+        return asked._replace(budget=budget, either=False)
+
+    try:
+        first = answer(smooth, _part(effort, _BY_RATES), None, minimize)
+    except PlanInterrupted as stopped:
+        first = stopped.plan
+        costed = answer(settled(first), _part(effort, 0.0), None, minimize, (first.schedule,))
+        raise PlanInterrupted(costed) from None
+    rest = _rest(effort, started)
     if not first.schedule:
         return answer(asked, rest, None, minimize)
-    # Whether transfers run beside compute is settled by now.
-    budget = msgspec.structs.replace(asked.budget, transfers=first.budget.transfers)
-    settled = asked._replace(budget=budget, either=False)
-    return answer(settled, rest, None, minimize, (first.schedule,))
+    return answer(settled(first), rest, None, minimize, (first.schedule,))
 
 
 def _overlap_or_serial(
@@ -195,7 +222,13 @@ def _overlap_or_serial(
     serial = solve(graph, costs, in_turns, _part(effort, 0.5), method, minimize, starts)
     if serial.schedule:
         starts = (*starts, serial.schedule)
-    beside = solve(graph, costs, budget, _rest(effort, started), method, minimize, starts)
+    try:
+        beside = solve(graph, costs, budget, _rest(effort, started), method, minimize, starts)
+    except KeyboardInterrupt as stopped:
+        found = stopped.plan if isinstance(stopped, PlanInterrupted) else serial
+        if not serial.schedule:
+            raise
+        raise PlanInterrupted(_better(found, serial, minimize)) from None
     if not beside.schedule:
         if not serial.schedule:
             return beside
@@ -204,8 +237,11 @@ def _overlap_or_serial(
             "them"
         )
         return msgspec.structs.replace(serial, reason=why)
-    if not serial.schedule:
-        return beside
+    return beside if not serial.schedule else _better(beside, serial, minimize)
+
+
+def _better(beside: Plan, serial: Plan, minimize: Goal) -> Plan:
+    """The first of two plans unless the other is better."""
     field = {"joules": "joules", "seconds": "seconds", "bytes": "peak_bytes"}[minimize]
     ours, theirs = getattr(beside, field), getattr(serial, field)
     return beside if ours <= theirs * (1 + _EQUAL) else serial
@@ -235,7 +271,13 @@ def _with_smallest(asked: list[Question], effort: Effort) -> list[Question]:
         graph, costs, budget = question.graph, question.costs, question.budget
         if question.either:
             budget = msgspec.structs.replace(budget, transfers="serial")
-        schedule = fewest_bytes(graph, costs, budget, part, quick_search(graph, costs, part))
+        try:
+            schedule = fewest_bytes(graph, costs, budget, part, quick_search(graph, costs, part))
+        except SearchInterrupted as stopped:
+            schedule = stopped.solution.schedule
+            within = question.within(check(draft(graph, costs, budget, schedule)).peak_bytes)
+            best = answer(within._replace(by_rates=None), _part(effort, 0.0), starts=(schedule,))
+            raise PlanInterrupted(best) from None
         if schedule is not None:
             peak = check(draft(graph, costs, budget, schedule)).peak_bytes
             found.append((peak, question.within(peak)))

@@ -6,6 +6,7 @@ parameters live (`residency`), the two make a `Question`: graph, costs and budge
 """
 
 import logging
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -20,7 +21,7 @@ from poet.errors import Infeasible, PoetError
 from poet.rewrites.granularity import Granularity
 from poet.tracer.by_name import layout_named
 from poet.tracer.layout import Layout
-from poet.values.device import Costs, Device
+from poet.values.device import PLAIN, Costs, Device
 from poet.values.files import decode_json, format_of, read_bytes
 from poet.values.graph import MAX_BYTES, Graph, Role, printable
 from poet.values.instances import Instance, decode_instance
@@ -38,7 +39,10 @@ MIN = "min"
 
 
 class Problem:
-    """A step to plan. `costs` are those it brings along; `traced` is what a capture found."""
+    """A step to plan. `costs` are those it brings along; `traced` is what a capture found.
+
+    `workspaces` says what each op of a graph of it takes where it will run, if somebody can tell.
+    """
 
     def __init__(
         self,
@@ -47,10 +51,13 @@ class Problem:
         costs: Costs | None = None,
         traced: Layout | None = None,
         granularity: Granularity = "planning",
+        workspaces: Callable[[Graph], tuple[int, ...]] | None = None,
     ) -> None:
         self.graph, self.costs = graph, costs
         self._traced, self._granularity = traced, granularity
         self._by_rates: dict[str, tuple[Device, Costs]] = {}
+        self._workspaces = workspaces
+        self._workspaces_bytes: dict[str, tuple[int, ...]] = {}
 
     @cached_property
     def fused(self) -> Graph:
@@ -66,6 +73,15 @@ class Problem:
             known = (board, analytic(graph, board))
             self._by_rates[graph.fingerprint] = known
         return known[1]
+
+    def where_it_runs(self, graph: Graph, board: Device) -> Costs:
+        """The same, with the workspaces that its ops have there; asked for once."""
+        costs, key = self.by_rates(graph, board), graph.fingerprint
+        if self._workspaces is None:
+            return costs
+        if key not in self._workspaces_bytes:
+            self._workspaces_bytes[key] = self._workspaces(graph)
+        return with_workspaces(costs, self._workspaces_bytes[key])
 
 
 def problem_of(problem: "Problem | Instance | Graph | Program | str") -> Problem:
@@ -117,9 +133,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of a plan, whatever the step.
 
     `ram` is bytes, a size, a share of keep-all's peak, `min`, or None for what the board has;
-    `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` are
-    held in RAM by somebody else. `in_torch` says that PyTorch runs the plan, which takes more
-    beside tiles than C does. `machine` is where `costs` were measured, if they were.
+    `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` that
+    are given, at the start or halfway, or that the forward pass makes, are held in RAM by somebody
+    else. `in_torch` says that PyTorch runs the plan, which takes more beside tiles than C does.
+    `machine` is where `costs` were measured, if they were.
     """
 
     board: Device | None = None
@@ -216,7 +233,8 @@ def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency)
     costs = _costs(problem, asked, graph)
     smooth = None
     if asked.machine is not None and costs is asked.costs:
-        rates = with_workspaces(problem.by_rates(graph, asked.machine), costs)
+        known = [runs[PLAIN].workspace_bytes for runs in costs.ops]
+        rates = with_workspaces(problem.by_rates(graph, asked.machine), known)
         smooth = msgspec.structs.replace(costs, ops=rates.ops)
     if residency == "streamed":
         if board is None:
@@ -241,7 +259,12 @@ def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency)
         end=end,
         paging=asked.paging,
         recompute=asked.recompute,
-        pinned=tuple(i for i in graph.given if graph.tensors[i].role in asked.pinned_roles),
+        pinned=tuple(
+            i
+            for i, (tensor, maker) in enumerate(zip(graph.tensors, graph.producer, strict=True))
+            if tensor.role in asked.pinned_roles
+            if maker is None or tensor.role == "input" or graph.ops[maker].phase == "forward"
+        ),
     )
     either = asked.transfers is None and transfers == "overlap"
     return Question(graph, costs, budget, either, smooth)
@@ -271,7 +294,7 @@ def _costs(problem: Problem, asked: Terms, graph: Graph) -> Costs:
                 "costed by the machine's rates (poet profile --fuse-updates measures it)",
                 printable(graph.name),
             )
-        return problem.by_rates(graph, board)
+        return problem.where_it_runs(graph, board)
     if given.graph != graph.fingerprint:
         raise PoetError(
             f"the costs are of another graph than {printable(graph.name)}'s ({given.graph}, not "

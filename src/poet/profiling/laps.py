@@ -39,7 +39,7 @@ class Laps:
         self._on_cuda = program.model_device.type == "cuda"
         self._example = program.example.rebuilt(program.example.tensors)
         self._session = Session(program, plan, store, lap=self._lap)
-        executor = self._session.executor(self._example)
+        executor = self._session.executor()
         assert executor is not None
         self._executor = executor
         self.steps: list[float] = []

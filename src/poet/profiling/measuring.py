@@ -18,7 +18,7 @@ from poet.profiling.power import Meter, Spent, find_counter
 from poet.profiling.rates import measure_rates
 from poet.profiling.results import Watts, costs_of, device_here
 from poet.profiling.schedules import keep_all, much_paging
-from poet.profiling.scratch import scratch_bytes
+from poet.profiling.scratch import workspaces_here
 from poet.profiling.store_speed import speeds_in_overlap, store_speed, usual_bytes
 from poet.runtime.heap import keep_freed_memory
 from poet.runtime.stores.base import Store
@@ -71,7 +71,7 @@ def profile(
         )
         speed = store_speed(where, paging)
         report("workspaces", 0, 1)
-        scratch = scratch_bytes(program, plain)
+        workspaces = workspaces_here(program.graph, device)
         report("the machine's rates", 0, 1)
         rates = measure_rates(device)
     watts = _watts(board, meter, computing, moving)
@@ -87,7 +87,7 @@ def profile(
         step=laps.step_timing,
         ops=tuple(Timing.of([*all_kept, *little_ram]) for all_kept, little_ram in ops),
         store=speed,
-        costs=costs_of(program.graph, here, laps, paging, scratch, speed),
+        costs=costs_of(program.graph, here, laps, paging, workspaces, speed),
     )
 
 

@@ -82,7 +82,7 @@ def costs_of(
     device: Device,
     plain: Laps,
     paging: Laps,
-    scratch: tuple[int, ...],
+    workspaces: tuple[int, ...],
     speed: StoreSpeed,
 ) -> Costs:
     """Each op at the mean of what it took with all kept and with little RAM.
@@ -102,7 +102,7 @@ def costs_of(
                     workspace_bytes=nbytes,
                 )
             }
-            for (all_kept, little_ram), nbytes in zip(pairs, scratch, strict=True)
+            for (all_kept, little_ram), nbytes in zip(pairs, workspaces, strict=True)
         ),
         tensors=tuple(
             transfer(device, speed.in_seconds(tensor.nbytes), speed.out_seconds(tensor.nbytes))

@@ -1,117 +1,170 @@
-"""Scratch: the memory that kernels take for themselves while an op runs.
+"""Scratch: the memory that kernels take for themselves and give back before they return.
 
-torch's profiler sees every allocation of torch's allocator; markers between ops say whose each is.
-What a library inside torch takes from the system directly is not seen.
+How much that is depends on the processor, the libraries and the threads, so it is found out by
+running: every call of a graph by itself, equal ones once, on zeros of its shapes. That takes no
+more memory than the op itself and less time than a step, for a step repeats many calls.
+
+What a library inside torch takes from the system directly is not seen. Neither are kernels of other
+people's operators: they might not like zeros.
 """
 
 import contextlib
-import os
-import sys
+import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.utils._pytree import tree_map
 
-from poet.calls.workspace import workspace_bytes
-from poet.runtime.step.executor import Executor
-from poet.tracer.program import Program
-from poet.values.graph import Graph
-from poet.values.plan import Plan
-from poet.values.schedule import Compute
+from poet.calls.references import made_by, storage, storage_bytes
+from poet.calls.updates import SCALARS
+from poet.calls.workspace import temporary_bytes, workspace_bytes
+from poet.tracer.arguments import decode, target_of
+from poet.tracer.kernels import KERNELS
+from poet.tracer.true_results import zeros
+from poet.values.graph import Call, Graph, Op
 
-_MARK = "poet op "
+_log = logging.getLogger(__name__)
+_TORCHS_OWN = ("aten.", "poet.dropout_mask")
 
 
-def scratch_bytes(program: Program, plan: Plan) -> tuple[int, ...]:
-    """The workspace of every op: the most that was allocated beside its inputs and outputs.
+def workspaces_here(graph: Graph, device: torch.device) -> tuple[int, ...]:
+    """The workspace of every op on this machine: what lies between its calls, and their kernels'.
 
-    Never less than the inner results of its calls, which the runtime counts, too. The plan
-    must not page.
+    It tries kernels out and leaves no trace, in random generators neither.
     """
+    if torch._C._autograd._profiler_enabled():
+        _log.warning(
+            "a profiler is watching: what kernels take beside their results is not counted"
+        )
+        return tuple(workspace_bytes(op, graph) for op in graph.ops)
+    known: dict[str, int] = {}
+    with _as_in_a_step(device):
+        return tuple(
+            workspace_bytes(
+                op,
+                graph,
+                kernels={
+                    at: _scratch_bytes(graph, op, call, device, known)
+                    for at, call in enumerate(op.calls)
+                },
+            )
+            for op in graph.ops
+        )
 
-    def lap(at: int) -> None:
-        step = plan.schedule[at]
-        assert isinstance(step, Compute)
-        with torch.profiler.record_function(f"{_MARK}{step.op}"):
-            pass
 
-    executor = Executor(program, plan, lap=lap)
-    activities = [ProfilerActivity.CPU]
-    if program.model_device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    executor.run(None)
-    with _hushed(), profile(activities=activities, profile_memory=True) as seen:
-        executor.run(None)
-    peaks = _peaks(seen, len(program.graph.ops), program.model_device.type)
-    return tuple(
-        max(peak - _output_bytes(program.graph, k), workspace_bytes(op, program.graph), 0)
-        for k, (op, peak) in enumerate(zip(program.graph.ops, peaks, strict=True))
+def _scratch_bytes(
+    graph: Graph, op: Op, call: Call, device: torch.device, known: dict[str, int]
+) -> int:
+    """What a call's kernel allocates at once, beyond what is counted of every call."""
+    made = [reference for reference in made_by(call) if storage(op, reference) == reference]
+    if not made or not (call.kind.startswith(_TORCHS_OWN) or call.kind in KERNELS):
+        return 0
+    arguments = {
+        name: decode(argument, partial(_described, graph, op))
+        for name, argument in call.arguments.items()
+    }
+    if call.kind in KERNELS:
+        arguments |= {name: 1 for name in SCALARS if name in arguments}
+    is_forward = op.phase == "forward"
+    key = repr((call.kind, arguments, is_forward))
+    if key not in known:
+        seated = {pair.output for pair in op.in_place}
+        counted = temporary_bytes(op, call, graph) + sum(
+            storage_bytes(graph, op, (tag, n))
+            for tag, n in made
+            if tag == "value" or n not in seated
+        )
+        known[key] = max(0, _tried(call.kind, arguments, is_forward, device) - counted)
+    return known[key]
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A tensor that a call reads: all that its kernel's appetite depends on."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: str
+    storage_bytes: int
+
+    def made_up(self, device: torch.device) -> torch.Tensor:
+        strides = self.strides or torch.empty(self.shape, device="meta").stride()
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return zeros(self.shape, strides, dtype, device, self.storage_bytes)
+
+
+def _described(graph: Graph, op: Op, tag: str, n: int) -> _Described:
+    about = graph.tensors[n] if tag == "tensor" else op.values[n]
+    assert about.shape is not None
+    assert about.dtype is not None
+    room = storage_bytes(graph, op, (tag, n))
+    return _Described(about.shape, about.strides, about.dtype, room)
+
+
+def _tried(kind: str, arguments: dict[str, Any], is_forward: bool, device: torch.device) -> int:
+    """How far allocation rises while a kernel runs on zeros; 0 where it refuses them."""
+    function: Callable[..., object] = KERNELS.get(kind) or target_of(kind)
+    given = tree_map(lambda x: x.made_up(device) if isinstance(x, _Described) else x, arguments)
+    try:
+        with torch.set_grad_enabled(is_forward):
+            if device.type == "cuda":  # the first call may set up a library, for good
+                function(**given)
+            return peak_bytes(lambda: function(**given), device)
+    except (RuntimeError, ValueError, IndexError) as error:
+        _log.info("what %s takes beside its results is not known: %s", kind, error)
+        return 0
+
+
+def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
+    """How far the memory that torch's allocator has given out rises while something runs."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        return torch.cuda.max_memory_allocated(device) - before
+    return max(accumulate(_allocations(run)), default=0)
+
+
+def step_peak_bytes(build: Callable[[], Callable[[], object]]) -> int:
+    """The most that torch's CPU allocator had given out while a step ran, the model's bytes too.
+
+    `build` makes everything the step needs and gives the step, which is watched when it runs for
+    the second time.
+    """
+    made: list[Callable[[], object]] = []
+
+    def begin() -> None:
+        made.append(build())
+        made[0]()
+
+    held = sum(_allocations(begin))
+    return held + max(accumulate(_allocations(made[0])), default=0)
+
+
+def _allocations(run: Callable[[], object]) -> list[int]:
+    """The bytes that something takes from the CPU's allocator, and those it gives back: below 0."""
+    # The plain profiler in C++: torch.profiler takes a second to start, and writes to stderr.
+    profiler: Any = torch._C._autograd
+    kinds: Any = torch._C._profiler
+    more = kinds._ExperimentalConfig()
+    profiler._enable_profiler_legacy(
+        kinds.ProfilerConfig(kinds.ProfilerState.CPU, False, True, False, False, False, more)
     )
+    try:
+        run()
+    finally:
+        threads = profiler._disable_profiler_legacy()
+    events = chain.from_iterable(threads)
+    return [event.cpu_memory_usage() for event in events if event.kind() == "memory_alloc"]
 
 
 @contextlib.contextmanager
-def _hushed() -> Iterator[None]:
-    """Without what the profiler's C++ says on stderr: it is of no use to anybody."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
+def _as_in_a_step(device: torch.device) -> Iterator[None]:
+    """As kernels run in a step, with the random generators as they were afterwards."""
+    generators = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=generators), torch.autocast(device.type, enabled=False):
         yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
-def allocator_peak(build: Callable[[], Callable[[], object]], device: str = "cpu") -> int:
-    """The most that torch's allocator had given out while a step ran.
-
-    `build` makes everything the step needs, while the profiler is already watching: only so are all
-    bytes known, those of the model among them. It gives the step.
-    """
-    with _hushed(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        step = build()
-        step()
-        with torch.profiler.record_function(_MARK):
-            pass
-        step()
-    level, peak, is_second = 0, 0, False
-    for name, nbytes in _events(seen, device):
-        level += nbytes
-        is_second = is_second or name == _MARK
-        peak = max(peak, level) if is_second else 0
-    return peak
-
-
-def _output_bytes(graph: Graph, k: int) -> int:
-    seated = {pair.output for pair in graph.ops[k].in_place}
-    return sum(graph.tensors[i].nbytes for i in graph.ops[k].outputs if i not in seated)
-
-
-def _peaks(seen: profile, ops: int, device: str) -> list[int]:
-    """How far allocation rose while each op ran."""
-    peaks = [0] * ops
-    level = low = high = 0
-    for name, nbytes in _events(seen, device):
-        if name.startswith(_MARK):
-            op = int(name.removeprefix(_MARK))
-            peaks[op] = max(peaks[op], high - low)
-            low = high = level
-        else:
-            level += nbytes
-            high = max(high, level)
-    return peaks
-
-
-def _events(seen: profile, device: str) -> list[tuple[str, int]]:
-    recorded: Any = seen.profiler
-    kind = device.upper()
-    events = [
-        event
-        for event in recorded.kineto_results.events()
-        if (event.name() == "[memory]" and kind in str(event.device_type()))
-        or event.name().startswith(_MARK)
-    ]
-    events.sort(key=lambda event: event.start_ns())
-    return [(event.name(), event.nbytes() if event.name() == "[memory]" else 0) for event in events]

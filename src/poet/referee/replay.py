@@ -60,6 +60,7 @@ class _Replay:
         # Why a tensor that was in RAM no longer is: the instruction, and the op if it was consumed.
         self.gone: dict[int, tuple[int, int | None]] = {}
         self.has_run = [False] * len(self.graph.ops)
+        self.last_draw = -1  # the last random op to have run first
         self.violation: Violation | None = None
         self.now: int | None = None  # the instruction being replayed
         self.compute_joules = self.transfer_joules = self.transfer_seconds = 0.0
@@ -137,8 +138,6 @@ class _Replay:
     def places(self, ids: Iterable[int]) -> Places:
         return {i: self.place(i) for i in ids}
 
-    # Violations
-
     def record(
         self, rule: Rule, message: str, op: int | None = None, tensor: int | None = None
     ) -> None:
@@ -171,8 +170,6 @@ class _Replay:
             return self.graph.op_text(instruction.op)
         verb = {PageOut: "page-out", PageIn: "page-in", Free: "free"}[type(instruction)]
         return f"{verb} of {self.graph.tensor_text(instruction.tensor)}"
-
-    # Limits
 
     def check_ram(self) -> None:
         self.check_ram_level(self.clock.level)
@@ -226,8 +223,6 @@ class _Replay:
                     f"{self.graph.tensor_text(i)} must end in {wanted}; it is {where}",
                     tensor=i,
                 )
-
-    # The four instructions
 
     def compute(self, at: int, instruction: Compute) -> None:
         k = instruction.op
@@ -312,6 +307,12 @@ class _Replay:
             if not self.budget.recompute:
                 text = f"{self.graph.op_text(k)} runs again; the budget forbids it"
                 raise self.broken("recompute-forbidden", text, op=k)
+        elif self.graph.ops[k].random_state_bytes:
+            if k < self.last_draw:
+                text = f"{self.graph.op_text(k)} must draw random numbers before"
+                text = f"{text} {self.graph.op_text(self.last_draw)}, as in the graph"
+                raise self.broken("random-order", text, op=k)
+            self.last_draw = k
         if not self.budget.paging and (run.reads or run.writes):
             text = f"{self.graph.op_text(k)} streams; the budget forbids paging"
             raise self.broken("paging-forbidden", text, op=k)

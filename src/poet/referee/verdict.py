@@ -14,6 +14,7 @@ Rule = Literal[
     "recompute-forbidden",
     "paging-forbidden",
     "not-recomputable",
+    "random-order",
     "nothing-missing",
     "input-missing",
     "not-in-ram",

@@ -26,6 +26,7 @@ class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_loss: float | None
     step_seconds: float | None
     predicted_seconds: float | None
+    """None, like joules, where the plan follows rates: those may be of quite another machine."""
     peak_bytes: int
     predicted_peak_bytes: int
     ram_bytes: int | None
@@ -83,8 +84,23 @@ def prediction_rows(summary: TrainingSummary) -> list[Sequence[str]]:
     )
     rows: list[Sequence[str]] = []
     for label, goal, predicted, real in pairs:
-        if predicted is None or real is None:
+        if real is None:
+            continue
+        if predicted is None:
+            rows.append((label, "", goal_text(goal, real), ""))
             continue
         off = f"{predicted / real - 1:+.1%}" if real else ("+0.0%" if not predicted else "")
         rows.append((label, goal_text(goal, predicted), goal_text(goal, real), off))
     return rows
+
+
+def source_rows(summary: TrainingSummary) -> list[tuple[str, str]]:
+    """Where the figures come from; where time was not predicted, what would do that."""
+    energy = ("real energy", summary.energy)
+    if summary.predicted_seconds is not None:
+        return [("predicted", f"by {summary.costs}"), energy]
+    return [
+        ("planned", f"by {summary.costs}, which say nothing of this machine's time"),
+        ("to predict it", "poet profile … -o profile.json, then --costs profile.json"),
+        energy,
+    ]

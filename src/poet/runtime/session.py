@@ -1,16 +1,17 @@
-"""Session: steps of one model under plans, one plan for each batch shape.
+"""Session: steps of one model under plans, one plan for each batch shape, or other key.
 
 It runs what it is given: programs with their plans, and a store for their pages. Where parameters,
 buffers and optimizer state live in the store between steps, the model shows NaN; `unpaged` brings
 them back until the next step. Who captures and plans is `poet.training`; who saves and loads is
 `state.saving`.
 
-A step that fails halfway leaves a model that is neither before nor after it. Nothing of it is given
-away until a checkpoint or a state dict has been loaded, which undoes the step.
+A step that fails after its first update leaves a model that is neither before nor after it. Nothing
+of it is given away until a checkpoint or a state dict has been loaded, which undoes the step.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ class Session:
         program: Program,
         plan: Plan,
         store: Store | None = None,
-        example: Any = None,
+        key: Hashable | None = None,
         lap: Callable[[int], None] | None = None,
     ) -> None:
         self.program, self.plan, self.store = program.for_plan(plan), plan, store
@@ -47,11 +48,14 @@ class Session:
         self.is_broken = False
         self.persistent = PersistentState(self.program, store)
         self._lap = lap
-        self._executors: dict[str, Executor] = {}
+        self._executors: dict[Hashable, Executor] = {}
+        self._added = 0
+        # In the order in which what lasts is moved all at once (`PersistentState`).
+        by_page = sorted(self.program.lasting.items(), key=itemgetter(1))
+        self._pages_of = {what: page for page, (what, _) in enumerate(by_page)}
         self._pages: dict[int, int] = {}
         self._in_parts: frozenset[int] = frozenset()
-        given = program.example.rebuilt(program.example.tensors) if example is None else example
-        self.add(given, self.program, plan)
+        self.add(key, self.program, plan)
 
     @property
     def buffer_bytes(self) -> int:
@@ -63,21 +67,46 @@ class Session:
         """What was moved to and from the store so far."""
         return 0 if self.store is None else self.store.read_bytes + self.store.written_bytes
 
-    def add(self, batch: Any, program: Program, plan: Plan) -> Executor:
-        """Run batches of this shape by this plan. Pages of the store are laid out anew."""
-        first_page = _PAGES * (1 + len(self._executors))
-        executor = Executor(program, plan, self.store, first_page, self._lap)
+    @property
+    def plans(self) -> dict[Hashable, Plan]:
+        """The plans by which it runs, by key."""
+        return {key: executor.plan for key, executor in self._executors.items()}
+
+    def add(self, key: Hashable, program: Program, plan: Plan) -> Executor:
+        """Run batches of this key by this plan. Pages of the store are laid out anew."""
+        self._added += 1
+        first_page = _PAGES * self._added
+        for what in program.lasting:
+            self._pages_of.setdefault(what, len(self._pages_of))
+        executor = Executor(program, plan, self.store, first_page, self._pages_of, self._lap)
         pages, in_parts = {**self._pages, **executor.pages}, self._in_parts | executor.in_parts
         if self.store is not None and (pages, in_parts) != (self._pages, self._in_parts):
             self.store.reserve(pages, in_parts)
             self._pages, self._in_parts = pages, in_parts
-        self._executors[shape_text(batch)] = executor
+        self._executors[key] = executor
+        self._store_constants()
         return executor
 
-    def executor(self, batch: Any) -> Executor | None:
-        """Who runs batches of this shape; None where none was added."""
+    def _store_constants(self) -> None:
+        """After pages were laid out anew."""
+        for executor in self._executors.values():
+            executor.store_constants()
+
+    def executor(self, key: Hashable = None) -> Executor | None:
+        """Who runs batches of this key; None where none was added."""
         self.check_whole()
-        return self._executors.get(shape_text(batch))
+        return self._executors.get(key)
+
+    def can_add(self, program: Program) -> bool:
+        """Whether all that this program keeps from step to step is kept, saved and paged here."""
+        mine, theirs = self.program.lasting.keys(), program.lasting.keys()
+        if self.is_paged:
+            return mine == theirs
+        return theirs <= mine or not self.program.layout.member  # nothing of it but the model
+
+    def forget(self, key: Hashable) -> None:
+        """Let go of what runs batches of this key."""
+        del self._executors[key]
 
     def run(self, executor: Executor, batch: Any) -> Result:
         """One step: the loss, and the gradients where no optimizer uses them up."""
@@ -90,11 +119,12 @@ class Session:
                 raise
         self.program.lend(executor.program)
         executor.program.steps_done = self.steps
+        machine, given = executor.prepared(batch)
         try:
-            result, machine = executor.run(batch)
+            result = executor.follow(machine, given)
         except BaseException:
-            self.is_broken = True
-            persistent.hide_empty()
+            is_hidden = persistent.hide_empty()
+            self.is_broken = machine.has_updated or is_hidden or persistent.away
             raise
         if persistent.away:  # what the plan left in RAM is in the store, too
             persistent.empty()
@@ -117,6 +147,7 @@ class Session:
         """While all that lasts is written anew: unless all of it is, the session is broken."""
         self.is_broken = True
         self.persistent.begin_filling(self._pages, self._in_parts)
+        self._store_constants()
         yield
         self.persistent.end_filling()
         self._lend()
@@ -145,13 +176,15 @@ class Session:
 
 
 def shape_text(batch: Any) -> str:
-    """What tells batches apart that need plans of their own: shapes, dtypes, constants."""
+    """What tells batches apart that need plans of their own: shapes, layouts, dtypes, constants."""
     leaves = torch.utils._pytree.tree_flatten_with_path(
         dict(batch) if isinstance(batch, dict) else batch
     )[0]
-    return repr(
-        [
-            (str(path), list(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (str(path), x)
-            for path, x in leaves
-        ]
-    )
+    return repr([(str(path), _about(x)) for path, x in leaves])
+
+
+def _about(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return type(leaf).__qualname__, leaf
+    strides = leaf.stride() if leaf.layout == torch.strided else None
+    return list(leaf.shape), strides, leaf.dtype, leaf.requires_grad

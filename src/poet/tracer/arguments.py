@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from poet.errors import PoetError
+from poet.tracer import operators as operators  # a graph may name those that it registers
 from poet.tracer.kernels import ARGUMENTS, KERNELS
 from poet.values.graph import Call
 

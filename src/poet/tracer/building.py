@@ -6,6 +6,7 @@ import torch
 
 from poet.tracer.arguments import dtype_text, encode, kind_of, named_arguments
 from poet.tracer.nodes import GETITEM, Node, factory_dtype, strides_of
+from poet.tracer.true_results import exactly
 from poet.values.graph import Call, JsonReference, Value
 
 
@@ -26,6 +27,7 @@ class OpBuilder:
         self.values: list[Value] = []
         self.inputs: dict[int, None] = {}
         self._seen: dict[Node, JsonReference] = {}
+        self._copies: list[Call] = []
 
     def reference(self, node: Node) -> Any:
         """What an argument stands for: a tensor, a view made here, or a plain number."""
@@ -64,6 +66,24 @@ class OpBuilder:
         given = named_arguments(node) | factory_dtype(node)
         return {name: encode(a, self.reference) for name, a in given.items()}
 
+    def result(self, i: int, real: torch.Tensor) -> JsonReference:
+        """What a call makes, to become tensor i: a copy, where it would keep more memory."""
+        exact = exactly(real)
+        if exact is real:
+            return {"tensor": i}
+        made, wanted = self.value(real), ({"tensor": i},)
+        if real.is_contiguous():
+            arguments = {"self": made, "memory_format": {"memory_format": "contiguous_format"}}
+            self._copies.append(Call(kind="aten.clone", arguments=arguments, results=wanted))
+            return made
+        layout = {"self": made, "size": list(real.shape), "stride": list(real.stride())}
+        room = self.value(exact)
+        self._copies += (
+            Call(kind="aten.new_empty_strided", arguments=layout, results=(room,)),
+            Call(kind="aten.copy", arguments={"self": room, "src": made}, results=wanted),
+        )
+        return made
+
     def value(self, made: torch.Tensor, view_of: JsonReference | None = None) -> JsonReference:
         self.values.append(
             Value(
@@ -81,3 +101,5 @@ class OpBuilder:
     ) -> None:
         assert isinstance(node.target, torch._ops.OpOverload)
         self.calls.append(Call(kind=kind_of(node.target), arguments=arguments, results=results))
+        self.calls += self._copies
+        self._copies = []

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from poet.tracer.layout import Layout
+    from poet.tracer.outputs import Called
     from poet.tracer.program import Program
     from poet.tracer.step import Step
 
@@ -65,8 +66,9 @@ def capture(
         is_class = isinstance(loss_fn, type)
         hint = f"give {loss_fn.__name__}(), not the class" if is_class else "or None"
         raise PoetError(f"loss_fn must be a function of (output, target): {hint}")
-    step = Step(model, loss_fn, take_apart(example), _autocast(torch, autocast))
+    step = Step(model, loss_fn, take_apart(example), autocast_of(model, autocast))
     _check_trainable(torch, step)
+    _check_wants_no_gradient(torch, example)
     groups = groups_of(optimizer, step)
     title = name or type(model).__name__
     key = key_of(step, title, groups.without_rates()) if cache else None
@@ -93,23 +95,23 @@ def capture(
 
 def capture_outputs(
     model: "torch.nn.Module",
+    call: "Called",
     *,
-    example: Any,
     granularity: Granularity = "planning",
     autocast: "torch.dtype | str | None" = None,
 ) -> "Program":
     """A model's forward and backward pass alone: its outputs, then gradients from theirs.
 
-    The example holds the model's arguments, a tuple or a dict. Gradients of the parameters come
-    out.
+    Gradients come out for parameters, and for those tensors of the call, that require one.
     """
     torch = imported_torch()
+    from poet.tracer.outputs import Outputs
     from poet.tracer.program import Program
-    from poet.tracer.step import Outputs, take_apart
 
     _check_module(torch, model)
-    step = Outputs(model, take_apart(example), _autocast(torch, autocast))
-    _check_trainable(torch, step)
+    step = Outputs(model, call, autocast_of(model, autocast))
+    _check_parameters(torch, step)
+    _check_devices(step)
     traced = _traced(torch, step, type(model).__name__, (), None)
     _warn(traced)
     return Program(traced, step, granularity=granularity)
@@ -158,18 +160,27 @@ def _check_module(torch: Any, model: Any) -> None:
         raise PoetError("the model is scripted, and cannot be traced: give the module it came from")
 
 
-def _check_trainable(torch: Any, step: Any) -> None:
+def _check_trainable(torch: Any, step: "Step") -> None:
     parameters = list(step.owned_parameters())
+    _check_parameters(torch, step)
     for _, name, value in parameters:
-        if isinstance(value, torch.nn.parameter.UninitializedParameter):
-            raise PoetError(
-                f"{name} belongs to a lazy module and has no shape yet. Run the model on the "
-                "example once, then capture it"
-            )
         if value._backward_hooks or value._post_accumulate_grad_hooks:
             raise PoetError(
                 f"{name} has a gradient hook, which a captured step would not call. Remove it, or "
                 "do the same in the loss or after the step"
+            )
+    if not any(value.requires_grad for _, _, value in parameters):
+        why = "all of them are frozen" if parameters else "it has none at all"
+        raise PoetError(f"the model has no trainable parameters: {why}. There is nothing to train")
+    _check_devices(step)
+
+
+def _check_parameters(torch: Any, step: "Step") -> None:
+    for _, name, value in step.owned_parameters():
+        if isinstance(value, torch.nn.parameter.UninitializedParameter):
+            raise PoetError(
+                f"{name} belongs to a lazy module and has no shape yet. Run the model on the "
+                "example once, then capture it"
             )
         if value.numel() * value.element_size() != value.untyped_storage().nbytes():
             raise PoetError(
@@ -178,10 +189,10 @@ def _check_trainable(torch: Any, step: Any) -> None:
             )
     if torch.is_inference_mode_enabled():
         raise PoetError("capturing a training step needs gradients: leave torch.inference_mode()")
-    if not any(value.requires_grad for _, _, value in parameters):
-        why = "all of them are frozen" if parameters else "it has none at all"
-        raise PoetError(f"the model has no trainable parameters: {why}. There is nothing to train")
-    devices = {str(value.device) for _, _, value in parameters}
+
+
+def _check_devices(step: "Step") -> None:
+    devices = {str(value.device) for _, _, value in step.owned_parameters()}
     devices |= {str(tensor.device) for tensor in step.example.tensors}
     if len(devices) > 1:
         raise PoetError(
@@ -190,7 +201,19 @@ def _check_trainable(torch: Any, step: Any) -> None:
         )
 
 
-def _autocast(torch: Any, asked: Any) -> Any:
+def _check_wants_no_gradient(torch: Any, example: Any) -> None:
+    """Eager PyTorch would give an input its gradient; a training step has only parameters'."""
+    leaves = torch.utils._pytree.tree_leaves(example)
+    if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
+        raise PoetError(
+            "an input requires a gradient, and a training step gives gradients to parameters only. "
+            "Give x.detach(), or use poet.wrap, which gives inputs theirs"
+        )
+
+
+def autocast_of(model: "torch.nn.Module", asked: Any) -> Any:
+    """The dtype of autocast that was asked for, or that holds here for the model's device."""
+    torch = imported_torch()
     if isinstance(asked, str):
         found = getattr(torch, asked, None)
         if not isinstance(found, torch.dtype):
@@ -199,9 +222,9 @@ def _autocast(torch: Any, asked: Any) -> Any:
     if asked is not None and asked not in (torch.bfloat16, torch.float16):
         raise PoetError(f"autocast is {asked}; it must be torch.bfloat16 or torch.float16")
     if asked is None:
-        for kind in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(kind):
-                return torch.get_autocast_dtype(kind)
+        kind = next((each.device.type for each in model.parameters()), "cpu")
+        if torch.is_autocast_enabled(kind):
+            return torch.get_autocast_dtype(kind)
     return asked
 
 

@@ -1,15 +1,16 @@
-"""Caveats: where a captured step is right but its last bits may not be eager's."""
+"""Caveats: where a captured step may not be eager's, in its last bits or in what it is told."""
 
 from collections import Counter
 
 from torch import nn
 
-from poet.tracer.lowering import Lowered
+from poet.tracer.lowered import Lowered
 from poet.tracer.step import Step
+from poet.tracer.walking import walk
 
 
 def caveats(step: Step, lowered: Lowered) -> tuple[str, ...]:
-    """A sentence for each known reason why bits may differ."""
+    """A sentence for each known reason why the step may differ."""
     found = []
     gated = [
         name
@@ -21,6 +22,11 @@ def caveats(step: Step, lowered: Lowered) -> tuple[str, ...]:
         found.append(
             f"{gated[0] or 'the model'} is a GRU on a CPU: eager PyTorch applies sigmoid in place "
             "to strided pieces, a captured step to dense ones, and the last bits may differ"
+        )
+    for asked in dict.fromkeys(walk({"": step.model, "loss_fn": step.loss}).outside):
+        found.append(
+            f"the step asks for {asked}, which may answer something else at each step; a captured "
+            "step has its answer once"
         )
     parameters = {i: name for name, i in lowered.parameters.items()}
     casts = Counter(

@@ -28,6 +28,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         _DATA_DEPENDENT,
     ),
     (
+        r"failed to unpack the object",
+        "a size is taken from the values of a tensor, as packed sequences take theirs from "
+        "lengths. Pad the batch to one length instead, and mask the padding in the loss",
+    ),
+    (
         r"no fake impl|fake impl|meta kernel|Meta.*backend|'Meta'|UnsupportedOperator|"
         r"unsupported operator|tried to run .* with the 'Meta'|FakeTensor",
         "an operator has no kernel for tracing shapes. Give it one with "
@@ -40,6 +45,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     (
         r"[Nn]um[Pp]y",
         "the step leaves torch for NumPy, where it cannot be traced. Use torch operations there",
+    ),
+    (
+        r"modified by an inplace operation",
+        "a value that the backward pass needs is changed in place before it, which eager PyTorch "
+        "cannot differentiate either. Change a copy instead",
     ),
     (
         r"missing \d+ required|takes \d+ positional|unexpected keyword|got multiple values",

@@ -43,6 +43,8 @@ def groups_of(optimizer: Any, step: Step) -> Groups:
         raise PoetError(
             f"{optimizer.__name__} is a class; give an optimizer, as in poet.SGD(lr=0.01)"
         )
+    if isinstance(optimizer, str):
+        raise PoetError(f"optimizer is {optimizer!r}; give an optimizer, as in poet.Adam(lr=0.001)")
     known = _TORCH.get(type(optimizer))
     if known is None:
         raise PoetError(
@@ -62,6 +64,24 @@ def groups_of(optimizer: Any, step: Step) -> Groups:
                 )
             member[names[id(parameter)]] = n
     return Groups(tuple(found), member)
+
+
+def options_of(optimizer: Any) -> Callable[[], Any]:
+    """How to read what a captured step has of a torch optimizer, but for its learning rates."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return lambda: None
+    apart = ("params", "lr", "initial_lr", "max_lr", "min_lr")
+
+    def options() -> Any:
+        return [
+            (
+                [(name, repr(value)) for name, value in group.items() if name not in apart],
+                [id(each) for each in group["params"]],
+            )
+            for group in optimizer.param_groups
+        ]
+
+    return options
 
 
 def _group(

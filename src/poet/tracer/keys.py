@@ -60,7 +60,7 @@ def key_of(step: Step, *settings: Any) -> str | None:
     walk = _Walk({id(value) for _, _, value in (*step.owned_parameters(), *step.owned_buffers())})
     try:
         _check_untouched()
-        walk.add([versions(), _settings()])
+        walk.add([versions(), torch_settings(), autocast_around()])
         walk.add(settings)
         walk.add(step.example.constants)
         walk.add(str(step.example.spec))
@@ -79,7 +79,7 @@ def _library_homes() -> tuple[str, ...]:
     return tuple({os.path.realpath(paths[name]) for name in ("stdlib", "purelib", "platlib")})
 
 
-def _settings() -> list[Any]:
+def torch_settings() -> list[Any]:
     """The global settings of torch that choose kernels."""
     sdp: Any = torch.backends.cuda
     return [
@@ -87,17 +87,23 @@ def _settings() -> list[Any]:
         torch.are_deterministic_algorithms_enabled(),
         torch.backends.mkldnn.enabled,
         [sdp.flash_sdp_enabled(), sdp.math_sdp_enabled(), sdp.mem_efficient_sdp_enabled()],
-        [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
         str(torch.get_default_device()),
         torch.backends.mha.get_fastpath_enabled(),
     ]
 
 
+def autocast_around() -> list[Any]:
+    """For each kind of device, the dtype of the autocast around us, or False."""
+    return [
+        torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+        for kind in ("cpu", "cuda")
+    ]
+
+
 def settings_are_usual() -> bool:
     """Whether nobody has touched the global settings of torch that choose kernels."""
-    return _settings() == [
-        torch.float32, False, True, [True, True, True], [False, False], "cpu", True,
-    ]  # fmt: skip
+    usual = [torch.float32, False, True, [True, True, True], "cpu", True]
+    return torch_settings() == usual and autocast_around() == [False, False]
 
 
 def _shape(tensor: torch.Tensor) -> list[Any]:
@@ -187,11 +193,11 @@ class _Walk:
 
     def _add_class(self, kind: type) -> None:
         self._word(f"{kind.__module__}.{kind.__qualname__}")
-        library = _is_library(kind.__module__)
+        library = is_library(kind.__module__)
         if not library:
             self._all(kind.__mro__[1:])
         for name, value in sorted(vars(kind).items()):
-            foreign = isinstance(value, types.FunctionType) and not _is_library_code(value)
+            foreign = isinstance(value, types.FunctionType) and not is_library_code(value)
             if (foreign or not library) and name not in _NO_CODE:
                 self._word(name)
                 self.add(value)
@@ -204,7 +210,7 @@ class _Walk:
                 self.add(cell.cell_contents)
             except ValueError:
                 self._word("empty cell")
-        if _is_library_code(function):
+        if is_library_code(function):
             return
         self.add(function.__code__)
         for name in _names_in(function.__code__):
@@ -220,7 +226,7 @@ class _Walk:
         self._all((code.co_names, code.co_varnames, code.co_freevars, code.co_flags))
 
     def _add_python_module(self, module: types.ModuleType) -> None:
-        if not _is_library(module.__name__):
+        if not is_library(module.__name__):
             raise _CannotTell  # whatever it holds may change
         self._word(module.__name__)
 
@@ -250,7 +256,7 @@ def _check_untouched() -> None:
         raise _CannotTell
     for module in (nn.functional, torch):
         for value in vars(module).values():
-            if isinstance(value, types.FunctionType) and not _is_library_code(value):
+            if isinstance(value, types.FunctionType) and not is_library_code(value):
                 raise _CannotTell
 
 
@@ -265,17 +271,17 @@ def _names_in(code: types.CodeType) -> list[str]:
     return sorted({*code.co_names, *(name for each in inner for name in _names_in(each))})
 
 
-def _is_library_code(function: types.FunctionType) -> bool:
+def is_library_code(function: types.FunctionType) -> bool:
     """Whether a function was written in an installed package, whatever it says of itself."""
     file = function.__code__.co_filename
     if file.startswith("<"):
-        return _is_library(function.__module__)
+        return is_library(function.__module__)
     real = os.path.realpath(file)
     return bool(real.startswith((*_library_homes(), _HOME)))
 
 
 @functools.cache
-def _is_library(module: str | None) -> bool:
+def is_library(module: str | None) -> bool:
     """Whether a module belongs to an installed package, whose version stands for its code."""
     if module is None:
         return False

@@ -16,6 +16,16 @@ TANGENT = "poet.tangent"
 """The call that takes a gradient from the caller."""
 
 
+class Piece(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody outside the step sees of a tensor: strides and offset are in elements."""
+
+    tensor: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    dtype: str
+
+
 class Layout(
     msgspec.Struct,
     frozen=True,
@@ -34,17 +44,21 @@ class Layout(
     """For each tensor of the example that the step reads, by position, its tensor."""
     outputs: tuple[int, ...]
     """What the step gives: the loss, or, where it ends there, the model's own outputs."""
+    pieces: tuple[Piece, ...] = ()
+    """The model's own outputs, as it returns them."""
     tangents: dict[int, int] = {}
     """For outputs that have one, by position, the gradient that the caller hands in."""
     gradients: dict[str, int]
     """The gradients that the step gives out: none where its updates use them up."""
+    input_gradients: dict[int, Piece] = {}
+    """The same for tensors of the example, by position."""
     member: dict[str, int] = {}
     """For each trained parameter, its group: which learning rate it has."""
     state: dict[str, dict[str, int]] = {}
     learning_rates: tuple[int, ...] = ()
     step_count: int | None = None
     caveats: tuple[str, ...] = ()
-    """Why the last bits may not be eager's, a sentence each."""
+    """Why the step may not be eager's, a sentence each."""
 
     def __post_init__(self) -> None:
         check_layout(self)
@@ -56,13 +70,18 @@ class Layout(
 
     def rewritten(self, granularity: Granularity, fuse_updates: bool) -> "Layout":
         """The same step, its graph at another granularity: for layouts as they were captured."""
-        visible = (*self.outputs, *self.gradients.values())
+        given_out = (piece.tensor for piece in self.input_gradients.values())
+        visible = (*self.outputs, *self.gradients.values(), *given_out)
         try:
             graph, place = rewritten(
                 self.graph, granularity, fuse_updates, visible, self.learning_rates
             )
         except ValueError as error:  # a layout that no tracer made
             raise PoetError(f"{printable(self.graph.name)} cannot be rewritten: {error}") from None
+
+        def moved(piece: Piece) -> Piece:
+            return msgspec.structs.replace(piece, tensor=place[piece.tensor])
+
         return msgspec.structs.replace(
             self,
             graph=graph,
@@ -71,8 +90,10 @@ class Layout(
             constants={place[i]: content for i, content in self.constants.items() if i in place},
             inputs={n: place[i] for n, i in self.inputs.items() if i in place},
             outputs=tuple(place[i] for i in self.outputs),
+            pieces=tuple(map(moved, self.pieces)),
             tangents={n: place[i] for n, i in self.tangents.items()},
             gradients={n: place[i] for n, i in self.gradients.items()},
+            input_gradients={n: moved(piece) for n, piece in self.input_gradients.items()},
             state={n: {k: place[i] for k, i in held.items()} for n, held in self.state.items()},
             learning_rates=tuple(place[i] for i in self.learning_rates),
             step_count=None if self.step_count is None else place[self.step_count],
@@ -89,13 +110,14 @@ def check_layout(layout: Layout) -> None:
     for i, tensor in enumerate(graph.tensors):
         if tensor.shape is None or tensor.dtype is None:
             raise ValueError(f"{graph.tensor_text(i)} has no shape or no element type")
-    made = (*layout.outputs, *layout.gradients.values(), *layout.tangents.values())
+    pieces = (piece.tensor for piece in layout.input_gradients.values())
+    made = (*layout.outputs, *layout.gradients.values(), *layout.tangents.values(), *pieces)
     if not layout.outputs or not all(0 <= i < len(graph.tensors) for i in made):
         raise ValueError("the outputs and gradients are not tensors of the graph")
     for i in layout.tangents.values():
         maker = graph.producer[i]
         kinds = () if maker is None else tuple(call.kind for call in graph.ops[maker].calls)
-        if kinds != (TANGENT,):
+        if set(kinds) != {TANGENT}:
             raise ValueError(f"tensor {i} is no gradient that the caller hands in")
     for i, content in layout.constants.items():
         if len(content) != graph.tensors[i].nbytes:

@@ -11,7 +11,8 @@ at the next step: the op that does so reads the old value and leaves it alone, s
 and gives the same bits. The gradient of the loss, 1, is an op of its own.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import torch
@@ -28,7 +29,9 @@ from torch._functorch._aot_autograd.descriptors import (
 from poet.errors import PoetError
 from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
-from poet.tracer.layout import TANGENT
+from poet.tracer.handing import handed_in, leave_out_copies, piece_of, whole
+from poet.tracer.layout import TANGENT, Piece
+from poet.tracer.lowered import Lowered, Names, View
 from poet.tracer.nodes import (
     GETITEM,
     Node,
@@ -42,38 +45,10 @@ from poet.tracer.nodes import (
     storage_of,
     strides_of,
 )
-from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor, Value
+from poet.tracer.true_results import exactly, true_results
+from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor
 
 _FIRST = "the gradient of the loss"
-
-
-class Lowered(NamedTuple):
-    """The captured step before updates are added: tensors, ops, and which tensor is what.
-
-    `gradients` say, for each trained parameter, the tensor that holds its gradient and the calls
-    that view it in the parameter's shape.
-    """
-
-    tensors: list[Tensor]
-    ops: list[Op]
-    parameters: dict[str, int]
-    buffers: dict[str, int]
-    constants: dict[int, torch.Tensor]
-    inputs: dict[int, int]
-    outputs: tuple[int, ...]
-    """What the step gives: the loss, or the model's own outputs."""
-    tangents: dict[int, int]
-    """For each of them that has one, the gradient that the caller hands in."""
-    gradients: dict[str, "View"]
-
-
-class View(NamedTuple):
-    """A tensor seen through calls: `values` are the inner values those calls make."""
-
-    tensor: int
-    calls: tuple[Call, ...]
-    values: tuple[Value, ...]
-    result: JsonReference
 
 
 def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = True) -> Lowered:
@@ -82,14 +57,9 @@ def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = Tru
     Its backward pass starts from 1, the gradient of the loss, or, where the step ends in the
     model's outputs, from gradients that the caller hands in.
     """
+    if not ends_in_loss:
+        leave_out_copies(module.graph)
     return _Lowering(module, names, ends_in_loss).run()
-
-
-class Names(NamedTuple):
-    """What the names in a trace stand for: parameters and buffers, or constants."""
-
-    owned: dict[str, str]
-    constants: dict[str, torch.Tensor]
 
 
 class _Lowering:
@@ -103,7 +73,7 @@ class _Lowering:
         self.tensors: list[Tensor] = []
         self.ops: list[Op] = []
         self.base: list[Node] = []
-        self.step = Lowered(self.tensors, self.ops, {}, {}, {}, {}, (), {}, {})
+        self.step = Lowered(self.tensors, self.ops, {}, {}, {}, {}, (), (), {}, {}, {})
         self._of_storage: dict[int, int] = {}
         self._backward = backward_nodes(self.nodes)
         self._used = needed(self.nodes)
@@ -122,8 +92,8 @@ class _Lowering:
     def tensor_of(self, node: Node) -> int:
         return self._of_storage[storage_of(node.meta["val"])]
 
-    def _tensor(self, node: Node, name: str, role: Role) -> int:
-        made: torch.Tensor = node.meta["val"]
+    def _tensor(self, node: Node, name: str, role: Role, made: torch.Tensor | None = None) -> int:
+        made = node.meta["val"] if made is None else made
         i = len(self.tensors)
         self.tensors.append(
             Tensor(
@@ -136,7 +106,7 @@ class _Lowering:
             )
         )
         self.base.append(node)
-        self._of_storage[storage_of(made)] = i
+        self._of_storage[storage_of(node.meta["val"])] = i
         return i
 
     def _given(self, node: Node) -> None:
@@ -180,42 +150,30 @@ class _Lowering:
     def _first_gradient(self, node: Node) -> None:
         """Where the backward pass starts: an op that runs then, though its placeholder is first."""
         made, about = node.meta["val"], node.meta["desc"]
-        name = _FIRST if self.ends_in_loss else f"the gradient of output {about.output.idx}"
-        i = self._tensor(node, name, "gradient")
-        if self.ends_in_loss:
-            arguments = {
-                "size": list(made.shape),
-                "fill_value": 1,
-                "dtype": {"dtype": dtype_text(made.dtype)},
-                "device": {"device": str(made.device)},
-            }
-            call = Call(kind="aten.full", arguments=arguments, results=({"tensor": i},))
-        else:
-            self.step.tangents[about.output.idx] = i
-            place = {"output": about.output.idx}
-            call = Call(kind=TANGENT, arguments=place, results=({"tensor": i},))
-        self._first.append(
-            Op(
-                name=name,
-                phase="backward",
-                outputs=(i,),
-                recomputable=self.ends_in_loss,
-                calls=(call,),
-            )
-        )
+        if not self.ends_in_loss:
+            name = f"the gradient of output {about.output.idx}"
+            self.step.tangents[about.output.idx] = self._tensor(node, name, "input")
+            self._first = [handed_in(self.step.tangents)]
+            return
+        i = self._tensor(node, _FIRST, "gradient")
+        arguments = {
+            "size": list(made.shape),
+            "fill_value": 1,
+            "dtype": {"dtype": dtype_text(made.dtype)},
+            "device": {"device": str(made.device)},
+        }
+        call = Call(kind="aten.full", arguments=arguments, results=({"tensor": i},))
+        self._first = [Op(name=_FIRST, phase="backward", outputs=(i,), calls=(call,))]
 
     def _starts(self) -> list[Op]:
-        """The ops that start the backward pass, once; the caller's wait for all outputs."""
-        first, self._first = self._first, []
-        if self.ends_in_loss or not first:
-            return first
-        output = self.nodes[-1]
-        behind = {
-            self.tensor_of(node)
-            for node, about in zip(output.args[0], output.meta["desc"], strict=True)
-            if isinstance(about, PlainAOTOutput)
-        }
-        return [msgspec.structs.replace(op, inputs=tuple(sorted(behind))) for op in first]
+        """The op that starts the backward pass, once."""
+        return [self._first.pop()] if self._first else []
+
+    def _wait_for(self, behind: Iterable[int]) -> None:
+        """Gradients that the caller hands in come when all that is handed out is there."""
+        for k, op in enumerate(self.ops):
+            if op.calls[0].kind == TANGENT:
+                self.ops[k] = msgspec.structs.replace(op, inputs=tuple(sorted(set(behind))))
 
     def _call(self, node: Node) -> None:
         if node.target is GETITEM:
@@ -254,18 +212,17 @@ class _Lowering:
         name = op_name(node)
         outputs: list[int] = []
         references: list[JsonReference | None] = []
-        for place, item in enumerate(results):
+        for place, (item, real) in enumerate(zip(results, true_results(node), strict=True)):
             if not isinstance(item, torch.Tensor):
                 references.append(None)
             elif place in readers and (readers[place] in self._used):
                 label = name if len(results) == 1 else f"{name}.{place}"
-                outputs.append(self._tensor(readers[place], label, role))
-                references.append({"tensor": outputs[-1]})
+                outputs.append(self._tensor(readers[place], label, role, exactly(real)))
+                references.append(builder.result(outputs[-1], real))
             else:
-                references.append(builder.value(item))
+                references.append(builder.value(real))
         if not outputs:
             return
-        tensors = [item for item in results if isinstance(item, torch.Tensor)]
         builder.add(node, arguments, tuple(references))
         if phase == "backward":
             self.ops += self._starts()
@@ -275,7 +232,7 @@ class _Lowering:
                 phase=phase,
                 inputs=tuple(i for i in builder.inputs if i not in outputs),
                 outputs=tuple(outputs),
-                random_state_bytes=state_bytes(tensors[0].device) if is_random(node) else 0,
+                random_state_bytes=state_bytes(self.base[outputs[0]]) if is_random(node) else 0,
                 values=tuple(builder.values),
                 calls=tuple(builder.calls),
             )
@@ -284,30 +241,69 @@ class _Lowering:
     def _outputs(self, output: Node) -> Lowered:
         """Roles and names of what the step is for: the loss, new buffers, gradients."""
         outputs: dict[int, int] = {}
+        pieces: dict[int, Piece] = {}
         self.ops += self._starts()  # there still, if every gradient is the loss's own
         for node, about in zip(output.args[0], output.meta["desc"], strict=True):  # type: ignore[arg-type]
-            if isinstance(about, PlainAOTOutput):
-                name = "loss" if self.ends_in_loss else f"output {about.idx}"
-                outputs[about.idx] = self._owned(node, name, "output")
+            if isinstance(about, PlainAOTOutput) and self.ends_in_loss:
+                outputs[about.idx] = self._owned(node, "loss", "output")
+            elif isinstance(about, PlainAOTOutput):
+                pieces[about.idx] = self._handed_out(node, about.idx)
+                outputs[about.idx] = pieces[about.idx].tensor
             elif isinstance(about, InputMutationAOTOutput):
                 self._changed(node, about.mutated_input)
             elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, ParamAOTInput):
                 name = self.names.owned[about.grad_of.target]
-                if node is None:
+                if node is not None:
+                    self.step.gradients[name] = self._gradient(node, name)
+                elif self.ends_in_loss:
                     raise PoetError(
                         f"{name} gets no gradient: the loss does not depend on it. Freeze it with "
                         f"model.get_parameter({name!r}).requires_grad_(False), or leave it out"
                     )
-                self.step.gradients[name] = self._gradient(node, name)
+            elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, PlainAOTInput):
+                if node is not None:
+                    place = about.grad_of.idx
+                    self.step.input_gradients[place] = self._input_gradient(node, place)
             elif node is not None:
                 raise PoetError(f"the step has an output that POET does not know: {about}")
-        if not self.step.gradients:
+        if not self.step.gradients and not self.step.input_gradients:
             raise PoetError("no parameter gets a gradient: there is nothing to train")
-        return self.step._replace(outputs=tuple(outputs[place] for place in sorted(outputs)))
+        if not self.ends_in_loss:
+            changed = (i for i, tensor in enumerate(self.tensors) if tensor.becomes is not None)
+            self._wait_for((*outputs.values(), *changed))
+        return self.step._replace(
+            outputs=tuple(outputs[place] for place in sorted(outputs)),
+            pieces=tuple(pieces[place] for place in sorted(pieces)),
+        )
+
+    def _handed_out(self, node: Node, place: int) -> Piece:
+        """An output as the model returns it, whatever storage it is a piece of."""
+        i = self.tensor_of(node)
+        about, name = self.tensors[i], f"output {place}"
+        if not self._made_by_op(i) or about.role == "buffer":
+            raise PoetError(
+                f"{name} of the model is a view of {about.name}, and a change of either would "
+                "change the other: return a copy, made with .clone()"
+            )
+        self.tensors[i] = msgspec.structs.replace(about, name=name, role="output")
+        return piece_of(i, node.meta["val"], name)
+
+    def _input_gradient(self, node: Node, place: int) -> Piece:
+        """The gradient of an input, in a storage that nobody else is given."""
+        i, name = self.tensor_of(node), f"gradient of input {place}"
+        if self._made_by_op(i) and self.tensors[i].role == "gradient":
+            self.tensors[i] = msgspec.structs.replace(self.tensors[i], name=name, role="output")
+            return piece_of(i, node.meta["val"], name)
+        builder = OpBuilder(self)
+        i = self._copy(builder, builder.reference(node), node, name, "output")
+        return whole(i, self.tensors[i])
 
     def _changed(self, node: Node, about: Any) -> None:
         if isinstance(about, PlainAOTInput):
-            return  # the batch is the user's; what the model does to its copy of it is lost
+            raise PoetError(
+                f"the forward pass changes its input number {about.idx} in place, which a captured "
+                "step would do to a copy. Let the model change a copy of its own: x = x.clone()"
+            )
         if not isinstance(about, BufferAOTInput):
             name = self.names.owned.get(getattr(about, "target", ""), str(about))
             raise PoetError(
@@ -322,6 +318,11 @@ class _Lowering:
         name = self.names.owned[about.target]
         old = self.step.buffers[name]
         new = self._owned(node, name, "buffer")
+        if self.tensors[new].strides != self.tensors[old].strides and not self.ends_in_loss:
+            raise PoetError(
+                f"the model changes the order of the elements of its buffer {name} in memory. Let "
+                "it copy_() the new value into the buffer"
+            )
         self.tensors[new] = msgspec.structs.replace(
             self.tensors[new], name=name, role="buffer", becomes=old
         )
@@ -386,7 +387,7 @@ class _Lowering:
             k for k, op in enumerate(self.ops) if not builder.inputs.keys().isdisjoint(op.outputs)
         ]
         self.ops.insert(
-            max(makers, default=len(self.ops) - 1) + 1,
+            max(makers, default=-1 if phase == "forward" else len(self.ops) - 1) + 1,
             Op(
                 name=f"{name} (copy)",
                 phase=phase,

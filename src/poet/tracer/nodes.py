@@ -33,8 +33,9 @@ def is_random(node: Node) -> bool:
     )
 
 
-def state_bytes(device: torch.device) -> int:
-    """The size of the state of a device's random generator."""
+def state_bytes(node: Node) -> int:
+    """The size of the state of the random generator that a node draws from."""
+    device = node.meta["val"].device
     if device.type == "cuda":
         return int(torch.cuda.get_rng_state(device).numel())
     return int(torch.get_rng_state().numel())

@@ -13,7 +13,8 @@ from poet.errors import PoetError
 from poet.tracer import tracing
 from poet.tracer.caveats import caveats
 from poet.tracer.layout import Layout
-from poet.tracer.lowering import Lowered, Names, lower
+from poet.tracer.lowered import Lowered, Names
+from poet.tracer.lowering import lower
 from poet.tracer.step import Step
 from poet.tracer.updates import Updated, with_outputs, with_updates
 from poet.values.graph import Graph
@@ -33,7 +34,7 @@ def layout_of(
     `groups` are the optimizers and `member` says which of them a parameter has; without it all have
     the first.
     """
-    traced = tracing.trace(step, step.example.tensors, report)
+    traced = tracing.trace(step, report)
     report("lowering")
     lowered = lower(traced.module, names_of(step, traced), step.ends_in_loss)
     if groups:
@@ -79,8 +80,10 @@ def _laid_out(
         constants={i: _content(value) for i, value in step.constants.items()},
         inputs=step.inputs,
         outputs=step.outputs,
+        pieces=step.pieces,
         tangents=step.tangents,
         gradients=gradients,
+        input_gradients=step.input_gradients,
         member={n: member[n] for n in step.gradients if n in member},
         state=updated.state,
         learning_rates=updated.learning_rates,

@@ -19,11 +19,12 @@ from torch import nn
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
 from poet.tracer.arguments import dtype_named
+from poet.tracer.gathered import Rates, Training, fresh_state
 from poet.tracer.interpreter import Interpreter, Memory
-from poet.tracer.kernels import FIRST_MOMENTUM
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
-from poet.tracer.step import Outputs, Step, take_apart
+from poet.tracer.outputs import Outputs, Returned
+from poet.tracer.step import Step
 from poet.values.graph import Tensor
 from poet.values.plan import Plan
 from poet.values.schedule import Compute, Schedule
@@ -36,15 +37,11 @@ class Result(NamedTuple):
     gradients: dict[str, torch.Tensor]
 
 
-class _Training:
-    """What a training gathers from step to step, shared by all programs that take its steps."""
+class Lasting(NamedTuple):
+    """What tells tensors apart that last from step to step."""
 
-    def __init__(
-        self, learning_rates: list[float], state: dict[str, dict[str, torch.Tensor]]
-    ) -> None:
-        self.learning_rates, self.state = learning_rates, state
-        self.steps_done = 0
-        self.torch_optimizer: torch.optim.Optimizer | None = None
+    name: str
+    nbytes: int
 
 
 class Program:
@@ -70,10 +67,11 @@ class Program:
         self._aside: dict[int, torch.Tensor] | None = None
         parameters = self._parameters
         state = {
-            name: {kept: _fresh_state(kept, parameters[name]) for kept in held}
+            name: {kept: fresh_state(kept, parameters[name]) for kept in held}
             for name, held in layout.state.items()
         }
-        self._training = _Training(list(learning_rates), state)
+        self._trained = {name: parameters[name] for name in (*layout.member, *layout.gradients)}
+        self._training = Training(learning_rates, state, self._trained)
 
     @property
     def state(self) -> dict[str, dict[str, torch.Tensor]]:
@@ -81,9 +79,9 @@ class Program:
         return self._training.state
 
     @property
-    def learning_rates(self) -> list[float]:
+    def learning_rates(self) -> Rates:
         """One a parameter group; change them between steps as you like."""
-        return self._training.learning_rates
+        return self._training.rates
 
     @property
     def steps_done(self) -> int:
@@ -105,26 +103,22 @@ class Program:
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the state a torch optimizer has gathered, and from now on its learning rates."""
-        self._training.torch_optimizer = optimizer
-        parameters, steps = self._parameters, set()
-        for name, held in self.state.items():
-            gathered = optimizer.state.get(parameters[name], {})
-            steps.add(int(gathered.get("step", 1 if gathered else 0)))
-            for kept, value in held.items():
-                if gathered.get(kept) is not None:
-                    value.copy_(gathered[kept])
-        if len(steps) > 1:
-            raise PoetError(
-                f"the optimizer has made {min(steps)} steps for some parameters and {max(steps)} "
-                "for others; POET counts steps for all together"
-            )
-        self.steps_done = max(steps, default=0)
+        self._training.follow(optimizer)
 
     def share_state(self, other: "Program") -> None:
-        """Be part of another program's training: the same model, another batch shape."""
-        self._training = other._training
+        """Be part of another program's training: the same model, for another batch shape or
+        changed."""
+        self._training = self._training.join(other._training)
         if not self.has_fused_updates and "fused" in self.__dict__:
             self.fused._training = other._training
+
+    @property
+    def lasting(self) -> dict["Lasting", int]:
+        """The tensors that the step keeps for the next: parameters, buffers, optimizer state."""
+        layout, tensors = self.layout, self.graph.tensors
+        named = {**layout.parameters, **layout.buffers}
+        named |= {f"{n}/{kept}": i for n, held in layout.state.items() for kept, i in held.items()}
+        return {Lasting(name, tensors[i].nbytes): i for name, i in named.items()}
 
     @cached_property
     def fused(self) -> "Program":
@@ -193,31 +187,36 @@ class Program:
     @property
     def model_device(self) -> torch.device:
         """Where the model is."""
-        return next(iter(self._parameters.values())).device
+        owned = (*self._parameters.values(), *self._buffers.values(), *self.example.tensors)
+        return owned[0].device
 
     def given(self, batch: Any) -> dict[int, torch.Tensor]:
         """The tensors that exist when a step on this batch starts, by id."""
         layout = self.layout
         tensors = self._batch(batch)
+        self._training.begin_step(self._trained, layout.step_count is not None)
         ram = {
             i: _laid_out(tensors[place].detach(), self.graph.tensors[i])
             for place, i in layout.inputs.items()
         }
         ram |= {i: tensor.detach() for i, tensor in self.homes().items()}
-        for i, content in layout.constants.items():
-            ram[i] = _tensor_from(content, self.graph.tensors[i])
-        followed = self._training.torch_optimizer
-        if followed is not None:
-            self.learning_rates[:] = [group["lr"] for group in followed.param_groups]
+        ram |= self.constants()
         for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
             ram[i] = torch.tensor(rate, dtype=torch.float64)
         if layout.step_count is not None:
             ram[layout.step_count] = torch.tensor(self.steps_done + 1)
         return ram
 
+    def constants(self) -> dict[int, torch.Tensor]:
+        """Tensors that the step reads though no module owns them, by id."""
+        return {
+            i: _tensor_from(content, self.graph.tensors[i])
+            for i, content in self.layout.constants.items()
+        }
+
     def _batch(self, batch: Any) -> tuple[torch.Tensor, ...]:
-        given = self.example if batch is None else take_apart(batch)
-        if given.spec != self.example.spec or given.is_tensor != self.example.is_tensor:
+        given = self.example if batch is None else self._step.taken_apart(batch)
+        if given.spec != self.example.spec or given.places != self.example.places:
             texts = [_shape_text(each.rebuilt(each.tensors)) for each in (given, self.example)]
             raise PoetError(f"the batch is {texts[0]}; the example was {texts[1]}")
         for place, i in self.layout.inputs.items():
@@ -299,44 +298,47 @@ class Program:
 
         `found` gives a tensor by id, or None for one that is where it belongs.
         """
-        self.hand_over(found)
+        self._hand_over(found)
         self.steps_done += 1
+        loss = found(self.layout.loss)
+        assert loss is not None
+        return Result(loss, self.gradients(found))
+
+    def gradients(self, found: Callable[[int], torch.Tensor | None]) -> dict[str, torch.Tensor]:
+        """The gradients that the step gives out, by parameter."""
         parameters = self._parameters
         gradients: dict[str, torch.Tensor] = {}
         for name, i in self.layout.gradients.items():
             made, like = found(i), parameters[name]
             assert made is not None
             gradients[name] = made.as_strided(like.shape, like.stride())
-        loss = found(self.layout.loss)
-        assert loss is not None
-        return Result(loss, gradients)
+        return gradients
 
-    def hand_over(
-        self, found: Callable[[int], torch.Tensor | None], only_empty: bool = False
-    ) -> None:
-        """Bring new values of parameters, state and buffers to where they live.
-
-        With `only_empty`, to those places alone whose old value the step has freed.
-        """
+    def _hand_over(self, found: Callable[[int], torch.Tensor | None]) -> None:
+        """Bring new values of parameters, state and buffers to where they live."""
         heirs = self.graph.heir
         with torch.no_grad():
             for old, home in self.homes().items():
-                if only_empty and home.untyped_storage().nbytes():
-                    continue
                 new = found(heirs[old]) if old in heirs else None
                 if new is not None and new.data_ptr() != home.data_ptr():
                     if not home.untyped_storage().nbytes():  # emptied when the step freed it
                         home.untyped_storage().resize_(self.graph.tensors[old].nbytes)
                     home.copy_(new)
 
-    def parameter(self, name: str) -> torch.Tensor:
-        """A parameter of the model, or of the loss, by the name the program knows it by."""
-        return self._parameters[name]
+    @property
+    def trained_parameters(self) -> dict[str, torch.Tensor]:
+        """Those that require a gradient now, each once, by the name the program knows them by."""
+        first: dict[int, str] = {}
+        for name, value in self._parameters.items():
+            if value.requires_grad:
+                first.setdefault(id(value), name)
+        return {name: self._parameters[name] for name in first.values()}
 
-    def structure(self, outputs: Sequence[torch.Tensor]) -> Any:
-        """The model's own output around these tensors."""
+    @property
+    def returned(self) -> Returned:
+        """What the model returns, where the step ends there."""
         assert isinstance(self._step, Outputs)
-        return self._step.structure[0].rebuilt(tuple(outputs))
+        return self._step.returned
 
 
 def _laid_out(tensor: torch.Tensor, about: Tensor) -> torch.Tensor:
@@ -357,11 +359,6 @@ def _shape_text(batch: Any) -> str:
     if isinstance(batch, tuple | list):
         return "(" + ", ".join(map(_shape_text, batch)) + ")"
     return repr(batch)
-
-
-def _fresh_state(kept: str, parameter: torch.Tensor) -> torch.Tensor:
-    first = FIRST_MOMENTUM if kept == "momentum_buffer" else 0.0
-    return torch.full_like(parameter.detach(), first, memory_format=torch.preserve_format)
 
 
 def _tensor_from(content: bytes, about: Tensor) -> torch.Tensor:

@@ -2,54 +2,141 @@
 
 A trace runs the model's Python once and freezes what it did. A counter that goes up, a number drawn
 from Python's random generator or a seed that is set would be the same in every step after, so they
-are refused. Tensors that a forward pass leaves behind as attributes are put back as they were.
+are refused. Tensors that a forward pass leaves behind as attributes are put back as they were; one
+that it reads before it leaves another in its place is state, and refused as well.
 """
 
 import contextlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from operator import is_
 from typing import Any
 
 import torch
 from torch import nn
 
 from poet.errors import PoetError
+from poet.tracer.step import MODEL, Step
+from poet.tracer.watch import Watch
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
+class Before:
+    """What a step's Python was before it was traced."""
+
+    def __init__(self, step: Step) -> None:
+        self._watch = Watch({"": step.model, "loss_fn": step.loss}, ambient=False)
+        self._modules = dict(step.named_modules())
+        self._attributes = {path: _attributes(module) for path, module in self._modules.items()}
+        self._step = step
+        self._state, self._draws = torch.get_rng_state(), _draws()
+
+    def changed(self) -> Iterator[tuple[str, Any, Any]]:
+        """Attributes that have another value than before: name, before, now."""
+        for path, module in self._modules.items():
+            if module is self._step:
+                continue
+            before, _ = self._attributes[path]
+            for name, value in vars(module).items():
+                if name in before and before[name] is not value:
+                    yield _known(path, name), before[name], value
+
+    def check(
+        self, read: Collection[int], seeds: list[Any], assigned: Collection[tuple[int, str]]
+    ) -> None:
+        """Refuse what a step must not do: draw, seed, count, keep state that nobody sees.
+
+        `read` are the storages of constants that it reads, `assigned` the modules, by id, and names
+        of attributes that it set.
+        """
+        for name, before, now in self.changed():
+            if _differs(before, now):
+                raise PoetError(
+                    f"the forward pass changes {name}, a Python value, which a captured step would "
+                    "not do again. Make it a tensor in a buffer, or change it outside the step"
+                )
+        for path, module in self._modules.items():
+            for name, before in self._attributes[path][0].items():
+                if (id(module), name) not in assigned or not isinstance(before, torch.Tensor):
+                    continue
+                if _storage(before) in read:
+                    raise PoetError(
+                        f"the forward pass reads {_known(path, name)} and puts another tensor in "
+                        "its place, which a captured step would not see. Make it a buffer with "
+                        "register_buffer"
+                    )
+        if self._draws != _draws():
+            raise PoetError(
+                "the forward pass draws from the random generator of Python or NumPy, whose number "
+                "a captured step would repeat for ever. Draw with torch, or outside the step"
+            )
+        if seeds:
+            raise PoetError(
+                f"the forward pass calls torch.manual_seed({seeds[0]}), which a captured step "
+                "would not do again. Do it outside the step"
+            )
+        self._put_attributes_back()
+        what = self._watch.change()
+        if what is not None:
+            raise PoetError(
+                f"the forward pass changes {what}, which a captured step would not do again. Do it "
+                "outside the step"
+            )
+
+    def put_back(self) -> None:
+        """All as it was, as far as Python lets us: attributes, containers, random generators."""
+        torch.set_rng_state(self._state)
+        self._put_attributes_back()
+        self._watch.put_back()
+
+    def _put_attributes_back(self) -> None:
+        for path, module in self._modules.items():
+            _put_back(module, *self._attributes[path])
+
+
 @contextlib.contextmanager
-def unchanged(step: nn.Module, prefix: str) -> Iterator[None]:
-    """Put the model's attributes and the random generators back; refuse what a step must not do."""
-    before = {path: _attributes(module) for path, module in step.named_modules()}
-    modules = dict(step.named_modules())
-    state, draws = torch.get_rng_state(), _draws()
-    seeds: list[Any] = []
-    seed = torch.manual_seed
+def unchanged(step: Step) -> Iterator[Callable[[Collection[int]], None]]:
+    """Leave the model and the random generators as they were, whatever a trace does to them.
+
+    Gives a function that refuses what a captured step could not do again.
+    """
+    before, seeds, assigned = Before(step), list[Any](), set[tuple[int, str]]()
+    seed, assign = torch.manual_seed, nn.Module.__setattr__
+
+    def assigning(module: nn.Module, name: str, value: Any) -> None:
+        assigned.add((id(module), name))
+        assign(module, name, value)
+
     setattr(torch, "manual_seed", seeds.append)  # noqa: B010
+    setattr(nn.Module, "__setattr__", assigning)  # noqa: B010
     try:
-        yield
-        changed = [
-            f"{path}.{name}".removeprefix(f"{prefix}.")
-            for path, module in modules.items()
-            for name, value in vars(module).items()
-            if module is not step and _differs(before[path].get(name), value)
-        ]
-        _check(changed, draws, seeds)
+        yield lambda read: before.check(read, seeds, assigned)
     finally:
         setattr(torch, "manual_seed", seed)  # noqa: B010
-        torch.set_rng_state(state)
-        for path, module in modules.items():
-            for name in [name for name in vars(module) if name not in before[path]]:
-                del module.__dict__[name]
-            module.__dict__.update(before[path])
+        setattr(nn.Module, "__setattr__", assign)  # noqa: B010
+        before.put_back()
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """All attributes; those that hold tensors by name are copied, since they change inside."""
-    inner = ("_parameters", "_buffers")
-    return {name: dict(x) if name in inner else x for name, x in vars(module).items()}
+def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """All attributes, and what those hold that have tensors by name and change inside."""
+    inner = {name: dict(getattr(module, name)) for name in ("_parameters", "_buffers")}
+    return dict(vars(module)), inner
+
+
+def _put_back(
+    module: nn.Module, attributes: dict[str, Any], inner: dict[str, dict[str, Any]]
+) -> None:
+    """The very objects that were there: others may hold them."""
+    for name in [name for name in vars(module) if name not in attributes]:
+        del module.__dict__[name]
+    module.__dict__.update(attributes)
+    for name, held in inner.items():
+        space = module.__dict__[name]
+        if not all(map(is_, space.values(), held.values())) or len(space) != len(held):
+            space.clear()
+            space.update(held)
 
 
 def _differs(before: Any, after: Any) -> bool:
@@ -66,19 +153,10 @@ def _draws() -> list[Any]:
     return found
 
 
-def _check(changed: list[str], draws: list[Any], seeds: list[Any]) -> None:
-    if changed:
-        raise PoetError(
-            f"the forward pass changes {changed[0]}, a Python value, which a captured step would "
-            "not do again. Make it a tensor in a buffer, or change it outside the step"
-        )
-    if draws != _draws():
-        raise PoetError(
-            "the forward pass draws from the random generator of Python or NumPy, whose number a "
-            "captured step would repeat for ever. Draw with torch, or outside the step"
-        )
-    if seeds:
-        raise PoetError(
-            f"the forward pass calls torch.manual_seed({seeds[0]}), which a captured step would "
-            "not do again. Do it outside the step"
-        )
+def _known(path: str, name: str) -> str:
+    """What people call an attribute of a part of the step."""
+    return f"{path}.{name}".removeprefix(f"{MODEL}.")
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0

@@ -1,6 +1,8 @@
 """Step: model, example and loss as one module from the example's tensors to the scalar loss."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +11,10 @@ from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
 
+PLAIN = (
+    torch.Tensor, bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype,
+    torch.device, torch.Size, torch.layout, torch.memory_format, slice,
+)  # fmt: skip
 MODEL = "model"
 """The name under which the user's module is known inside the step."""
 
@@ -19,15 +25,17 @@ class Example(NamedTuple):
     tensors: tuple[torch.Tensor, ...]
     constants: tuple[Any, ...]
     """One for each leaf: a constant, or None where a tensor goes."""
-    is_tensor: tuple[bool, ...]
+    places: tuple[int | None, ...]
+    """For each leaf which of the tensors goes there, or None for a constant."""
     spec: pytree.TreeSpec
+    trained: tuple[bool, ...] = ()
+    """For each tensor, where the step gives out gradients of its inputs, whether it has one."""
 
     def rebuilt(self, tensors: tuple[torch.Tensor, ...]) -> Any:
         """The example with other tensors in it."""
-        given = iter(tensors)
         leaves = [
-            next(given) if here else constant
-            for here, constant in zip(self.is_tensor, self.constants, strict=True)
+            constant if place is None else tensors[place]
+            for place, constant in zip(self.places, self.constants, strict=True)
         ]
         return pytree.tree_unflatten(leaves, self.spec)
 
@@ -47,13 +55,28 @@ def take_apart(example: Any) -> Example:
             f"model; this one is {'empty' if empty else f'of type {type(example).__name__}'}"
         )
     leaves, spec = pytree.tree_flatten(example)
-    is_tensor = tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
+    is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+    for leaf in leaves:
+        check_leaf(leaf)
+    numbers = itertools.count()
     return Example(
         tensors=tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)),
         constants=tuple(None if here else x for here, x in zip(is_tensor, leaves, strict=True)),
-        is_tensor=is_tensor,
+        places=tuple(next(numbers) if here else None for here in is_tensor),
         spec=spec,
     )
+
+
+def check_leaf(leaf: Any) -> None:
+    """A constant becomes part of the captured step, so it must be told apart from every other."""
+    if isinstance(leaf, PLAIN):
+        return
+    kind = type(leaf)
+    what = f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
+    hint = "Give tensors and plain values"
+    if kind.__module__ == "numpy":
+        what, hint = f"a NumPy {kind.__name__}", "Give torch.from_numpy(x), or torch.as_tensor(x)"
+    raise PoetError(f"the batch holds {what}, neither a tensor nor a plain value. {hint}")
 
 
 class Step(nn.Module):
@@ -83,6 +106,14 @@ class Step(nn.Module):
         with torch.autocast(kind, self.autocast):
             return self._loss_of(example)
 
+    def taken_apart(self, batch: Any) -> Example:
+        """A batch of this step in pieces."""
+        return take_apart(batch)
+
+    def traced_tensors(self) -> tuple[torch.Tensor, ...]:
+        """Stand-ins for the example's tensors: two that share memory would be traced as one."""
+        return tuple(tensor.clone() for tensor in self.example.tensors)
+
     def owned_parameters(self) -> Iterator[tuple[str, str, torch.Tensor]]:
         """Each parameter as traced, as people know it, and itself; tied ones under every name."""
         for name, value in self.named_parameters(remove_duplicate=False):
@@ -105,30 +136,6 @@ class Step(nn.Module):
         made = self.model(*example[:-1])
         self.in_loss = True
         return checked_loss(self.loss(made, example[-1]), "the loss")
-
-
-class Outputs(Step):
-    """The model alone, from the example's tensors to those among its outputs.
-
-    What else its outputs are made of is kept in `structure`, filled by the last call.
-    """
-
-    ends_in_loss = False
-
-    def __init__(self, model: nn.Module, example: Example, autocast: torch.dtype | None) -> None:
-        super().__init__(model, None, example, autocast)
-        self.structure: list[Example] = []
-
-    def _loss_of(self, example: Any) -> Any:
-        made = self.model(**example) if isinstance(example, dict) else self.model(*example)
-        leaves, spec = pytree.tree_flatten(made)
-        is_tensor = tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
-        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-        if not any(tensor.requires_grad for tensor in tensors):
-            raise PoetError("no output of the model depends on a trainable parameter")
-        constants = tuple(None if here else x for here, x in zip(is_tensor, leaves, strict=True))
-        self.structure[:] = [Example((), constants, is_tensor, spec)]
-        return tensors
 
 
 def known_name(traced: str) -> str:

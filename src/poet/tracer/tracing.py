@@ -34,27 +34,28 @@ _tracing = threading.Lock()
 class Traced(NamedTuple):
     """A joint graph, what its parameters and buffers are called in the step, and constants.
 
-    Constants are the values of tensors that it reads though no module owns them.
+    Constants are the values of tensors that it reads though no module owns them; `read` are the
+    addresses of their storages.
     """
 
     module: torch.fx.GraphModule
     names: dict[str, str]
     constants: dict[str, torch.Tensor]
+    read: frozenset[int] = frozenset()
 
 
-def trace(step: Step, tensors: tuple[torch.Tensor, ...], report: Callable[[str], None]) -> Traced:
+def trace(step: Step, report: Callable[[str], None]) -> Traced:
     """The joint graph of a step. Anything that stands in the way becomes a PoetError.
 
     The step is differentiated as it runs. Where that fails, on a Python number taken from a tensor
     or a tensor that no module owns, it is exported first: `torch.export` copes with more, at the
     price of tracing what the model does when exported instead of what it does in eager mode.
     """
-    # Two inputs that share memory would be traced as one; the trace is of shapes only.
-    apart = tuple(tensor.clone() for tensor in tensors)
+    apart = step.traced_tensors()
     with (
         _tracing,
         _quiet(),
-        unchanged(step, MODEL),
+        unchanged(step) as check,
         torch.enable_grad(),
         as_eager(),
     ):
@@ -62,7 +63,9 @@ def trace(step: Step, tensors: tuple[torch.Tensor, ...], report: Callable[[str],
         for way in (_as_it_runs, _as_exported):
             report("tracing" if way is _as_it_runs else "exporting")
             try:
-                return way(step, apart)
+                made = way(step, apart)
+                check(made.read)
+                return made
             except PoetError as error:
                 raise error from None
             except Exception as error:
@@ -75,8 +78,8 @@ def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
 
 
 def _as_exported(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
-    exported, constants = _exported(step, tensors)
-    return _joint(exported, tensors, constants)
+    exported, constants, read = _exported(step, tensors)
+    return _joint(exported, tensors, constants)._replace(read=read)
 
 
 class _Flat(nn.Module):
@@ -140,13 +143,14 @@ def _joint(
 
 def _exported(
     step: Step, tensors: tuple[torch.Tensor, ...]
-) -> tuple[torch.fx.GraphModule, dict[str, torch.Tensor]]:
+) -> tuple[torch.fx.GraphModule, dict[str, torch.Tensor], frozenset[int]]:
     with _no_custom_functions():
         exported = torch.export.export(step, tensors, strict=False).module()
     assert isinstance(exported, torch.fx.GraphModule)
     owned = {name for name, _ in exported.named_parameters(remove_duplicate=False)}
     owned |= {name for name, _ in exported.named_buffers(remove_duplicate=False)}
     constants: dict[str, torch.Tensor] = {}
+    read = set()
     for node in exported.graph.find_nodes(op="get_attr"):
         path = str(node.target)
         if path in owned or path in constants:
@@ -155,10 +159,11 @@ def _exported(
         module = exported.get_submodule(owner)
         value = getattr(module, name)
         if isinstance(value, torch.Tensor):
+            read.add(value.untyped_storage().data_ptr())
             constants[path] = value.detach().clone()  # dense, whatever it was a view of
             delattr(module, name)
             module.register_buffer(name, constants[path], persistent=False)
-    return exported, constants
+    return exported, constants, frozenset(read)
 
 
 @contextlib.contextmanager

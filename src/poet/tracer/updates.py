@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from poet.tracer.lowering import Lowered, View
+from poet.tracer.layout import TANGENT
+from poet.tracer.lowered import Lowered, View
 from poet.values.graph import Call, InPlace, Op, Tensor
 from poet.values.optimizers import Optimizer
 
@@ -112,11 +113,12 @@ def with_outputs(step: Lowered) -> tuple[Updated, dict[str, int]]:
 def _output(
     tensors: list[Tensor], ops: list[Op], parameter: Tensor, name: str, gradient: View
 ) -> int:
-    """The tensor of a gradient; a copy where it is a piece of a larger one, or a given one."""
+    """The tensor of a gradient; a copy where it is a piece of a larger one, or somebody else's."""
     i = gradient.tensor
     maker = next((k for k, op in enumerate(ops) if i in op.outputs), -1)
     whole = tensors[i].nbytes == parameter.nbytes and tensors[i].dtype == parameter.dtype
-    if whole and maker >= 0 and tensors[i].role in ("gradient", "activation", "output"):
+    own = maker >= 0 and ops[maker].calls[0].kind != TANGENT
+    if whole and own and tensors[i].role in ("gradient", "activation"):
         tensors[i] = msgspec.structs.replace(tensors[i], role="output")
         return i
     new = _add(tensors, msgspec.structs.replace(parameter, name=f"{name}.grad", role="output"))

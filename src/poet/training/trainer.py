@@ -12,6 +12,7 @@ in tiles, so that they never are whole in RAM.
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +20,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from poet.errors import PoetError
+from poet.errors import PoetError, PoetWarning
 from poet.planning.question import read_costs, terms
 from poet.rewrites.granularity import Granularity
-from poet.runtime.session import Session
+from poet.runtime.session import Session, shape_text
 from poet.runtime.state import saving
 from poet.runtime.state.checkpoints import Checkpoint, Origin
 from poet.runtime.state.generations import Found, Generations
@@ -30,7 +31,10 @@ from poet.runtime.step.executor import Executor
 from poet.runtime.step.machine import Machine
 from poet.runtime.stores.base import Store
 from poet.tracer.capture import capture
+from poet.tracer.gathered import Rates
+from poet.tracer.groups import options_of
 from poet.tracer.program import Program, Result
+from poet.tracer.watch import Watch
 from poet.training.planned import PlannedSteps
 from poet.values.device import Costs, Device
 from poet.values.optimizers import Optimizer
@@ -59,6 +63,13 @@ class TrainingSource(NamedTuple):
             autocast=self.autocast,
             cache=self.cache,
         )
+
+    def key(self, batch: Any) -> str:
+        return shape_text(batch)
+
+    def watch(self) -> Watch:
+        roots = {"": self.model, "loss_fn": self.loss_fn}
+        return Watch(roots, ambient=self.autocast is None, options=options_of(self.optimizer))
 
 
 class Trainer:
@@ -109,6 +120,13 @@ class Trainer:
             pinned_roles=("input",),  # the batch is the caller's
             in_torch=True,
         )
+        if optimizer is None:
+            warnings.warn(
+                "no optimizer is given: steps compute the loss and gradients (trainer.run(batch)) "
+                "and change no parameter",
+                PoetWarning,
+                stacklevel=2,
+            )
         if params in ("paged", "streamed") and store is None:
             raise PoetError(f'params="{params}" needs a store: give a folder, store="pages/"')
         source = TrainingSource(model, loss_fn, optimizer, granularity, autocast, cache)
@@ -119,6 +137,8 @@ class Trainer:
         is_given = asked.costs is not None and asked.costs.graph == self.plan.graph.fingerprint
         where = (asked.machine or asked.board).title
         self.costs_text = f"costs measured on {where}" if is_given else f"the rates of {where}"
+        self.is_measured = asked.costs is not None
+        """Whether the plan's seconds and joules were measured: else they are not this machine's."""
         self._folders: set[Path] = set()
         """Where this training keeps checkpoints, or had them from."""
 
@@ -130,10 +150,13 @@ class Trainer:
 
     def run(self, batch: Any) -> Result:
         """The same, with the gradients where no optimizer uses them up."""
-        return self._session.run(self.executor_for(batch), batch)
+        with self._planned.alone():
+            executor = self.executor_for(batch)  # it may begin another session
+            return self._session.run(executor, batch)
 
     def executor_for(self, batch: Any) -> Executor:
         """Who runs batches of this shape; a new shape is captured and planned first."""
+        self._planned.notice_changes()
         return self._planned.executor(batch)
 
     # What it is, and what it took
@@ -188,8 +211,11 @@ class Trainer:
         return self._session.last
 
     @property
-    def learning_rates(self) -> list[float]:
-        """One a parameter group; change them between steps as you like."""
+    def learning_rates(self) -> Rates:
+        """One a parameter group; change them between steps as you like.
+
+        With a torch optimizer they are its own, read from its parameter groups and set there.
+        """
         return self.program.learning_rates
 
     @property
@@ -206,28 +232,34 @@ class Trainer:
 
     def unpaged(self) -> contextlib.AbstractContextManager[nn.Module]:
         """The model with its parameters in RAM, to evaluate or save; it may pass the budget."""
-        return self._session.unpaged()
+        with self._planned.alone() as session:
+            return session.unpaged()
 
     def state_dict(self) -> dict[str, Any]:
         """The model's state dict, the optimizer's state by parameter, and the steps made."""
-        return saving.state_dict(self._session)
+        with self._planned.alone() as session:
+            return saving.state_dict(session)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state dict of a trainer of the same model and optimizer."""
-        saving.load_state_dict(self._session, state)
+        with self._planned.alone() as session:
+            saving.load_state_dict(session, state)
 
     def save(self, path: str | Path | Generations, origin: Origin | None = None) -> Path:
         """Write a checkpoint, whole or not at all: a `.safetensors` file, or into a folder."""
         where = path if isinstance(path, Generations) else Path(path)
-        return saving.save(self._session, where, origin, self._folders)
+        with self._planned.alone() as session:
+            return saving.save(session, where, origin, self._folders)
 
     def save_weights(self, path: str | Path) -> None:
         """The model's state dict as a plain safetensors file, for anybody's `load_file`."""
-        saving.save_weights(self._session, Path(path))
+        with self._planned.alone() as session:
+            saving.save_weights(session, Path(path))
 
     def load(self, path: str | Path | Found) -> Checkpoint:
         """Go on from a checkpoint: the newest in a folder that is not damaged, or one file."""
-        found = saving.load(self._session, path if isinstance(path, Found) else Path(path))
+        with self._planned.alone() as session:
+            found = saving.load(session, path if isinstance(path, Found) else Path(path))
         self._folders.add(found.path.parent.resolve())
         return found.about
 

@@ -128,6 +128,14 @@ def in_turns(plan: Plan) -> Plan:
     return draft(plan.graph, plan.costs, budget, plan.schedule)
 
 
+class PlanInterrupted(KeyboardInterrupt):
+    """Ctrl-C while planning; `plan` is the best until then."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+
 def summary(plan: Plan) -> list[tuple[str, str]]:
     """The plan for people: labels and texts, in reading order."""
     budget, rows = plan.budget, [("graph", printable(plan.graph.name)), ("status", plan.status)]

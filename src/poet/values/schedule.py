@@ -82,8 +82,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `start` says where each tensor without a producer is when the step starts; `end` where a tensor
     must be when it ends (`either`: at least one of the two). A tensor not in `end` is not wanted.
-    `pinned` are tensors that somebody else holds in RAM for the whole step, so that to move them
-    frees nothing: they start in RAM and stay there, unless an op consumes them.
+    `pinned` are tensors that somebody else holds in RAM, so that to move them frees nothing: they
+    start in RAM, or come there when they are made, and stay, unless an op consumes them.
     """
 
     ram_bytes: int | None = None
@@ -112,18 +112,18 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 if value not in get_args(kind):
                     raise ValueError(f"{field} is {value!r}; it must be one of {get_args(kind)}")
         for i in self.pinned:
-            if self.start.get(i, "store") == "store":
+            if self.start.get(i) == "store":
                 raise ValueError(f"tensor {i} is pinned in RAM, but it does not start there")
         if len(set(self.pinned)) < len(self.pinned):
             raise ValueError("pinned names a tensor twice")
 
     def check_belongs(self, graph: Graph) -> None:
         """Refuse a budget that does not say where this graph's tensors start, or names others."""
-        for i in self.end:
-            if not 0 <= i < len(graph.tensors):
-                raise ValueError(
-                    f"end names tensor {i}; the graph has tensors 0 to {len(graph.tensors) - 1}"
-                )
+        for field, ids in (("end", self.end), ("pinned", self.pinned)):
+            for i in ids:
+                if not 0 <= i < len(graph.tensors):
+                    last = len(graph.tensors) - 1
+                    raise ValueError(f"{field} names tensor {i}; the graph has tensors 0 to {last}")
         wrong = self.start.keys() - set(graph.given)
         if wrong:
             raise ValueError(f"start names tensor {min(wrong)}, which does not exist at the start")
@@ -169,6 +169,14 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     prices: "Prices | None" = None
 
 
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C while schedules were looked for; `solution` is the best until then."""
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__()
+        self.solution = solution
+
+
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a little more would save, by the dual values of the relaxation behind the bound."""
 
@@ -202,3 +210,12 @@ def places(
         if tensor.role == "output":
             end.setdefault(i, "ram")
     return start, end
+
+
+def not_kept(graph: Graph | HasGraph, budget: Budget) -> int | None:
+    """The first parameter, buffer, state or output that a budget does not want at the end.
+
+    A step by such a budget is no training: what it computes is thrown away.
+    """
+    _, end = places(graph)
+    return min(end.keys() - budget.end.keys(), default=None)

@@ -21,6 +21,7 @@ from poet.firmware.write.text import SOURCES
 from poet.referee.replay import check as replayed
 from poet.values.files import read_json, write_json
 from poet.values.plan import Plan, in_turns
+from poet.values.schedule import not_kept
 
 MANIFEST = "firmware.json"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -162,7 +163,13 @@ def check_plan(plan: Plan) -> None:
         raise Infeasible(text, proven=plan.status == "infeasible")
     verdict = replayed(plan)
     if verdict.violation is not None:
-        raise PoetError(f"the plan is not valid: {verdict.violation}")
+        raise PoetError(f"the plan is not valid: {verdict.violation.message}")
+    lost = not_kept(plan.graph, plan.budget)
+    if lost is not None:
+        raise PoetError(
+            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
+            "training needs. Plan again"
+        )
     for i in inputs_of(plan.graph):
         if plan.budget.start[i] == "store":
             where = plan.graph.tensor_text(i)

@@ -38,7 +38,7 @@ class Gurobi:
 
     def solve_linear(self, milp: Milp, limits: Limits) -> Answer:
         model, variables, rows = self._loaded(milp, limits, integer=False)
-        model.optimize()
+        _optimize(model, limits)
         status = _STATUS.get(model.Status, "failed")
         if status != "optimal":
             return Answer(status=status)
@@ -48,20 +48,14 @@ class Gurobi:
             duals[kept] += constraints.Pi
         return Answer(status=status, values=variables.X, duals=duals, objective=float(model.ObjVal))
 
-    def solve_integer(self, milp: Milp, limits: Limits, start: Floats | None = None) -> Answer:
+    def solve_integer(self, milp: Milp, limits: Limits) -> Answer:
         model, variables, _ = self._loaded(milp, limits, integer=True)
         model.Params.MIPGap = limits.relative_gap
         if limits.nodes is not None:
             model.Params.NodeLimit = limits.nodes
         if limits.cutoff is not None:
             model.Params.Cutoff = limits.cutoff
-        if start is not None:
-            variables.Start = start
-        stop = limits.stop
-        if stop is None:
-            model.optimize()
-        else:
-            model.optimize(lambda inner, _: inner.terminate() if stop() else None)
+        _optimize(model, limits)
         found = model.SolCount > 0
         return Answer(
             status=_STATUS.get(model.Status, "failed"),
@@ -69,6 +63,9 @@ class Gurobi:
             objective=float(model.ObjVal) if found else None,
             bound=float(model.ObjBound),
         )
+
+    def close(self) -> None:
+        """Nothing was started beside."""
 
     def _loaded(self, milp: Milp, limits: Limits, integer: bool) -> tuple[Any, Any, Any]:
         gurobi = self.library
@@ -93,6 +90,10 @@ class Gurobi:
             (high, model.addConstr(milp.matrix[high] @ variables <= milp.row_high[high])),
         )
         return model, variables, rows
+
+
+def _optimize(model: Any, limits: Limits) -> None:
+    model.optimize(lambda inner, _: inner.terminate() if limits.stop() else None)
 
 
 class GurobiSession:

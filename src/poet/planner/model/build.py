@@ -5,7 +5,8 @@ Each numbered group there is one function. `columns.py` makes the variables, `co
 for every stage-structured schedule of the graph's op order.
 """
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from poet.planner.model import correctness, cuts, limits
@@ -30,6 +31,11 @@ ROWS = (
     cuts.rows_3_9_cuts,
 )
 
+_TURN = threading.Lock()
+"""One model at a time: building holds Python's lock, so that side by side sixteen take as long, and
+all of them would be half done when the search ends."""
+_TURN_SECONDS = 0.02
+
 
 @dataclass(frozen=True)
 class Model:
@@ -50,6 +56,7 @@ def build_model(
     relax: bool = True,
     also: Iterable[tuple[int, int]] = (),
     cut_stages: Iterable[int] = (),
+    check: Callable[[], object] = lambda: None,
 ) -> Model:
     """The whole model.
 
@@ -57,9 +64,18 @@ def build_model(
     memory rows tighter; without it bytes are exact. With a `window` the program is a smaller
     relaxation (see `recomputations`): its bound holds for the whole model, its solutions need not;
     or, with `relax` false, a restriction: its solutions are schedules, its bound means nothing.
-    `cut_stages` are those at which rows 3.9 are added.
+    `cut_stages` are those at which rows 3.9 are added. A model of several hundred ops may take
+    seconds: `check` is called all along, and raises where nobody wants the model any more.
     """
-    blocks = Blocks(graph, costs, budget, unit_bytes, whole_units, window, relax, also, cut_stages)
-    for rows in ROWS:
-        rows(blocks)
-    return Model(milp=blocks.builder.finish(), blocks=blocks)
+    while not _TURN.acquire(timeout=_TURN_SECONDS):
+        check()
+    try:
+        blocks = Blocks(
+            graph, costs, budget, unit_bytes, whole_units, window, relax, also, cut_stages, check
+        )
+        for rows in ROWS:
+            rows(blocks)
+        check()
+        return Model(milp=blocks.builder.finish(), blocks=blocks)
+    finally:
+        _TURN.release()

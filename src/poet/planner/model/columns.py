@@ -8,7 +8,8 @@ tensor (S_aux and M_out). Stages in which nothing can happen to a tensor share o
 An op with one output and one variant needs no `out` variable of its own: its output comes when it
 runs. A drop after the last op of a stage, or right after a producer, changes nothing that a keep of
 0 does not, so drops exist only after readers that run before the stage's own op. A pinned tensor
-has one keep, which is 1, from the first stage to the last or its consumption; no loads, no drops.
+has one keep, which is 1, from the first stage, or the one after its making, to the last or its
+consumption; no loads, no drops.
 """
 
 from collections.abc import Callable, Iterable
@@ -108,6 +109,7 @@ class Blocks:
         relax: bool,
         also: Iterable[tuple[int, int]],
         cut_stages: Iterable[int],
+        check: Callable[[], object],
     ) -> None:
         self.graph, self.costs, self.budget = graph, costs, budget
         self.stages = Stages(graph, budget)
@@ -124,7 +126,7 @@ class Blocks:
         self.ram = np.inf if limit is None else float(rounded(limit / unit_bytes))
         total = costs.keep_all_joules
         self.scale = 100.0 / total if total else 1.0
-        self.builder = Builder()
+        self.builder = Builder(check)
         self.used: Ints = NOTHING
         self.deadline_row = -1
         self.columns_compute()

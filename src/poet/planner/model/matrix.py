@@ -5,6 +5,7 @@ a sparse matrix at the end. An id of -1 stands for a variable that does not exis
 vanish, so that a block of rows can be written for a whole range of stages at once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,9 +54,10 @@ class Milp:
 
 
 class Builder:
-    """Collects columns, rows and coefficients."""
+    """Collects columns, rows and coefficients. `check` is called all along, and may raise."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], object] = lambda: None) -> None:
+        self.check = check
         self.cost: list[Floats] = []
         self.low: list[Floats] = []
         self.high: list[Floats] = []
@@ -75,6 +77,7 @@ class Builder:
         high: float | Floats = 1.0,
         integer: bool = False,
     ) -> Ints:
+        self.check()
         self.cost.append(np.broadcast_to(np.asarray(cost, dtype=np.float64), (count,)))
         self.low.append(np.broadcast_to(np.asarray(low, dtype=np.float64), (count,)))
         self.high.append(np.broadcast_to(np.asarray(high, dtype=np.float64), (count,)))
@@ -90,6 +93,7 @@ class Builder:
 
     def add(self, rows: Ints, columns: Ints, value: float | Floats) -> None:
         """Coefficients `value` at (rows, columns), where both exist."""
+        self.check()
         there = (rows >= 0) & (columns >= 0)
         values = np.broadcast_to(np.asarray(value, dtype=np.float64), rows.shape)[there]
         self.triplets.append((rows[there], columns[there], values))

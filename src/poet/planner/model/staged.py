@@ -84,7 +84,8 @@ def _run(costs: Costs, step: Compute) -> Run:
 def unroll(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Unrolled:
     """Events in order without those nobody needs, and where each tensor's time in RAM ends.
 
-    That of a pinned one ends with the step, or where it is consumed: it counts as live throughout.
+    That of a pinned one ends with the step, or where it is consumed: from its first making, or the
+    start, it counts as live throughout.
     """
     events: list[tuple[int, Compute | PageIn]] = []
     pending: set[int] = set()
@@ -104,7 +105,8 @@ def unroll(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Unroll
         for i, place in budget.end.items()
         if place in ("ram", "both") or (place == "either" and i not in stored | there)
     }
-    live.update(budget.pinned)
+    pinned = frozenset(budget.pinned)
+    live |= pinned
     kept: list[tuple[int, Compute | PageIn]] = []
     freed: list[tuple[int, ...]] = []
     for t, step in reversed(events):
@@ -117,6 +119,8 @@ def unroll(graph: Graph, costs: Costs, budget: Budget, staged: Staged) -> Unroll
             op = graph.ops[step.op]
             streamed = {stream.tensor for stream in _run(costs, step).writes}
             outputs = [i for i in op.outputs if i not in streamed]
+            if step.op != t:
+                outputs = [i for i in outputs if i not in pinned]  # there already
             if step.op != t and not streamed and not live.intersection(outputs):
                 continue
             inputs = ram_inputs(graph, costs, step)

@@ -87,7 +87,7 @@ class Bounds:
     def _branch(self, window: int | None, unit: int) -> Iterator[None]:
         """Grow a tree until it is done; a step is about half a second of it, or some nodes."""
         inc, model = self.incumbent, self._relaxation(window, unit)
-        tree = Tree(model, self.backend, inc.effort.seed)
+        tree = Tree(model, self.backend, self._limits(seconds=1e9))
         scale = model.blocks.scale
         pause, nodes = time.monotonic() + STEP_SECONDS, 0
         while not tree.done and not inc.finished:
@@ -112,15 +112,22 @@ class Bounds:
             whole_units=True,
             window=window,
             cut_stages=self.cut_stages,
+            check=inc.check,
+        )
+
+    def _limits(self, seconds: float, log_file: str | None = None) -> Limits:
+        inc = self.incumbent
+        return Limits(
+            seconds=seconds,
+            seed=inc.effort.seed,
+            log_file=log_file,
+            stop=lambda: inc.called_off,
         )
 
     def _solve(self, window: int | None, unit: int) -> None:
         inc, model = self.incumbent, self._relaxation(window, unit)
         started = time.monotonic()
-        answer = self.backend.solve_linear(
-            model.milp,
-            Limits(seconds=inc.remaining, seed=inc.effort.seed, log_file=inc.next_log()),
-        )
+        answer = self.backend.solve_linear(model.milp, self._limits(inc.remaining, inc.next_log()))
         quick = time.monotonic() - started < QUICK_SECONDS
         if quick and not self.counted and window is not None and window <= TREE_WINDOW:
             self.quick_window = window
@@ -137,7 +144,7 @@ class Bounds:
     def _prove_infeasible(self, model: Model) -> None:
         """Certified: along a dual ray the bound passes what any point of the box could cost."""
         inc, milp = self.incumbent, model.milp
-        session = self.backend.session(milp, Limits(seconds=inc.remaining, seed=inc.effort.seed))
+        session = self.backend.session(milp, self._limits(inc.remaining))
         answer = session.solve(milp.low, milp.high, inc.remaining)
         if answer.ray is None or answer.duals is None:
             return

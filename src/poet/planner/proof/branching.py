@@ -35,9 +35,9 @@ first. By hand."""
 class Tree:
     """The open leaves of one milp. `bound` never falls."""
 
-    def __init__(self, model: Model, backend: Backend, seed: int) -> None:
+    def __init__(self, model: Model, backend: Backend, limits: Limits) -> None:
         self.model, self.milp = model, model.milp
-        self.session = backend.session(self.milp, Limits(seconds=1e9, seed=seed))
+        self.session = backend.session(self.milp, limits)
         self.order = itertools.count()
         self.open: list[tuple[float, int, dict[int, float], Floats]] = []
         self.closed = np.inf

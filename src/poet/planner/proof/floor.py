@@ -34,16 +34,30 @@ def working_set_bytes(graph: Graph, op: Op, run: Run, beside: frozenset[int] = f
 def pinned_beside(graph: Graph, budget: Budget) -> tuple[frozenset[int], ...]:
     """For each op the pinned tensors that are in RAM when it first runs, whatever the order of ops.
 
-    Those that nobody consumes always are. One that an op consumes is there for that op, for its
-    other readers, and for all that these depend on; anything else may come after it is gone.
+    Of those given at the start, those that nobody consumes always are. One that an op consumes is
+    there for that op, for its other readers, and for all that these depend on; anything else may
+    come after it is gone. One that is made, and not consumed, is there for all that depends on it
+    or on what is made with it.
     """
-    pinned = frozenset(budget.pinned)
-    always = pinned.difference(*(op.consumed for op in graph.ops))
+    pinned = frozenset(i for i in budget.pinned if i in budget.start)
+    lasting = frozenset(budget.pinned).difference(*(op.consumed for op in graph.ops))
+    always = pinned & lasting
+    made = _made_before(graph, lasting - pinned)
     beside = [always] * len(graph.ops)
     for k, op in reversed(list(enumerate(graph.ops))):
         later = (beside[reader] for i in op.outputs for reader in graph.readers[i])
         beside[k] = always.union(pinned.intersection(op.inputs), *later)
-    return tuple(beside)
+    return tuple(map(frozenset.union, beside, made))
+
+
+def _made_before(graph: Graph, tensors: frozenset[int]) -> list[frozenset[int]]:
+    """For each op those of the tensors that ops made which it depends on."""
+    before: list[frozenset[int]] = []
+    for op in graph.ops:
+        makers = {k for i in op.inputs if (k := graph.producer[i]) is not None}
+        found = (before[k] | tensors.intersection(graph.ops[k].outputs) for k in makers)
+        before.append(frozenset[int]().union(*found))
+    return before
 
 
 def memory_floor(graph: Graph, costs: Costs, budget: Budget) -> Floor:
@@ -63,7 +77,8 @@ def memory_floor(graph: Graph, costs: Costs, budget: Budget) -> Floor:
     consumed = {i for op in graph.ops for i in op.consumed}
     for cause, places in (("the step's start", budget.start), ("the step's end", budget.end)):
         held = {i for i, place in places.items() if place in ("ram", "both")}
-        held.update(i for i in budget.pinned if i not in consumed)
+        ending = places is budget.end
+        held.update(i for i in budget.pinned if i not in consumed and (ending or i in places))
         needs.append(Floor(nbytes=sum(graph.tensors[i].nbytes for i in held), cause=cause))
     return max(needs, key=lambda floor: floor.nbytes)
 

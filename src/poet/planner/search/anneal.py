@@ -23,6 +23,8 @@ from poet.values.graph import Graph
 from poet.values.schedule import Budget, Compute, Free, Instruction, PageIn, PageOut, Schedule
 
 GREEDY_SECONDS = 0.25
+"""By the clock, so long a greedy start may take: 0.03 s for 769 ops where RAM is not scarce, and
+where it is, annealing from a bad start is worth more than a good one."""
 _NO_LIMIT_BYTES = 2**62
 _ENDS = {"ram": 1, "store": 2, "both": 3, "either": 4}
 _CODES = {"q": ctypes.c_int64, "d": ctypes.c_double, "i": ctypes.c_int32, "B": ctypes.c_uint8}
@@ -71,10 +73,13 @@ class Annealer:
         self._words = len(graph.tensors) // 64 + 1
         self.moves_done = 0  # by the last run
 
-    def greedy(self) -> Schedule | None:
-        """A valid schedule found in milliseconds, or None if this way finds none."""
+    def greedy(self, seconds: float = GREEDY_SECONDS) -> Schedule | None:
+        """A valid schedule found in milliseconds, or None if this way finds none.
+
+        The same every time, as long as `seconds` do not cut it off.
+        """
         possible = self._flat.possible
-        found = possible and self._library.poet_anneal_greedy(self._search, GREEDY_SECONDS)
+        found = possible and self._library.poet_anneal_greedy(self._search, seconds)
         return self._best() if found else None
 
     def run(
@@ -89,8 +94,10 @@ class Annealer:
         until = time.monotonic() + seconds
         if start is not None:
             self._set(start)
-        elif self._library.poet_anneal_greedy(self._search, min(GREEDY_SECONDS, seconds)):
-            self._library.poet_anneal_restore(self._search)
+        else:
+            patience = seconds if moves is not None else min(GREEDY_SECONDS, seconds)
+            if self._library.poet_anneal_greedy(self._search, patience):
+                self._library.poet_anneal_restore(self._search)
         done = ctypes.c_int64()
         limit = -1 if moves is None else moves
         found = self._library.poet_anneal_run(
@@ -311,10 +318,11 @@ class _FlatProblem:
         graph, step_end = self.graph, len(self.graph.ops)
         last_run = list(range(step_end))
         last = [-1] * len(graph.tensors)
+        pinned = frozenset(self.budget.pinned)
 
         def settle(i: int) -> None:
             last[i] = max((last_run[k] for k in graph.readers[i]), default=-1)
-            if self.budget.end.get(i, "store") != "store":
+            if i in pinned or self.budget.end.get(i, "store") != "store":
                 last[i] = step_end
             last[i] = min(last[i], self.consumed_by[i])
 

@@ -15,7 +15,7 @@ from poet.referee.replay import check
 from poet.values.device import Costs, Run, Stream
 from poet.values.graph import Graph
 from poet.values.plan import draft
-from poet.values.schedule import Budget, Effort, Schedule
+from poet.values.schedule import Budget, Effort, Schedule, SearchInterrupted, Solution
 
 Quick = Callable[[Budget], Schedule | None]
 """A fast way to a schedule within a budget, or None."""
@@ -61,7 +61,7 @@ def seconds_as_joules(costs: Costs, budget: Budget) -> Costs:
 def fewest_bytes(
     graph: Graph, costs: Costs, budget: Budget, effort: Effort, quick: Quick
 ) -> Schedule | None:
-    """A schedule with the smallest peak found."""
+    """A schedule with the smallest peak found. Ctrl-C brings the best until then."""
     deadline = time.monotonic() + effort.time_limit_seconds
     best: Schedule | None = None
 
@@ -81,13 +81,18 @@ def fewest_bytes(
     most = sum(tensor.nbytes for tensor in graph.tensors) + max(
         run.workspace_bytes for runs in costs.ops for run in runs.values()
     )
-    high = peak_within(most if budget.ram_bytes is None else budget.ram_bytes)
-    if high is None:
-        return None
-    at_floor = peak_within(low + 1)
-    high = high if at_floor is None else at_floor
-    while high - low > 1 and time.monotonic() < deadline:
-        middle = (low + high) // 2
-        found = peak_within(middle)
-        low, high = (middle, high) if found is None else (low, found)
+    try:
+        high = peak_within(most if budget.ram_bytes is None else budget.ram_bytes)
+        if high is None:
+            return None
+        at_floor = peak_within(low + 1)
+        high = high if at_floor is None else at_floor
+        while high - low > 1 and time.monotonic() < deadline:
+            middle = (low + high) // 2
+            found = peak_within(middle)
+            low, high = (middle, high) if found is None else (low, found)
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        raise SearchInterrupted(Solution(status="feasible", schedule=best)) from None
     return best

@@ -10,6 +10,7 @@ Where a number was "tried at" others, docs/decisions/006 (006 below) says with w
 from typing import NamedTuple, Protocol
 
 from poet.planner.incumbent import Incumbent
+from poet.planner.search.anneal import GREEDY_SECONDS
 
 FIRST_ANNEAL_SECONDS = 0.5
 """With a first run this short the gap was below 5 % within a second on all 16 questions of 006."""
@@ -49,6 +50,10 @@ class Pace(Protocol):
 
     def is_over(self, round_number: int) -> bool: ...
 
+    def opening(self) -> float:
+        """Seconds for the greedy start."""
+        ...
+
     def anneal(self, round_number: int) -> Allowance: ...
 
     def window(self) -> Allowance: ...
@@ -68,6 +73,9 @@ class Timed:
 
     def is_over(self, round_number: int) -> bool:
         return False  # the incumbent knows when time is up
+
+    def opening(self) -> float:
+        return GREEDY_SECONDS
 
     def anneal(self, round_number: int) -> Allowance:
         long = min(ANNEAL_SECONDS_PER_OP * len(self.incumbent.graph.ops), ANNEAL_SHARE * self.limit)
@@ -92,6 +100,9 @@ class Counted:
 
     def is_over(self, round_number: int) -> bool:
         return round_number > self.work_limit
+
+    def opening(self) -> float:
+        return self.incumbent.remaining
 
     def anneal(self, round_number: int) -> Allowance:
         return Allowance(1e9, ANNEAL_MOVES)

@@ -4,13 +4,16 @@ Workers share one incumbent. Each asks the strategies of its portfolio in order,
 is due does a step; so the two lists below are the whole plan of the search. By the clock there are
 as many workers as threads; counted (`--work-limit`) there is one, so that the same question has the
 same answer.
+
+Whatever ends a search, a result, the clock, an error or Ctrl-C: when it returns, or raises, nothing
+that it started runs any more.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-from poet.planner.incumbent import Incumbent
+from poet.planner.incumbent import Best, CalledOff, Incumbent
 from poet.planner.proof.floor import least_joules
 from poet.planner.search.strategies import (
     Annealing,
@@ -27,7 +30,14 @@ from poet.planner.search.strategies import (
 from poet.planner.search.worker import Team, Worker
 from poet.values.device import Costs
 from poet.values.graph import Graph
-from poet.values.schedule import Budget, Compute, Effort, Schedule, Solution
+from poet.values.schedule import (
+    Budget,
+    Compute,
+    Effort,
+    Schedule,
+    SearchInterrupted,
+    Solution,
+)
 
 Portfolio = tuple[Callable[[Worker], Strategy], ...]
 
@@ -51,55 +61,60 @@ COUNTED: Portfolio = (
     Waiting,
 )
 
-THREAD_NAME = "poet planner"
-"""The names of workers' threads begin with this."""
-
 
 def search(
     graph: Graph, costs: Costs, budget: Budget, effort: Effort, starts: tuple[Schedule, ...] = ()
 ) -> Solution:
-    """The best schedule found, never worse than the best of `starts`, and a bound."""
+    """The best schedule found, never worse than the best of `starts`, and a bound.
+
+    Ctrl-C with a schedule in hand raises `SearchInterrupted`, which brings it.
+    """
     incumbent = Incumbent(graph, costs, budget, effort)
     incumbent.raise_bound(least_joules(costs), "certified")
-    for start in (*starts, tuple(map(Compute, range(len(graph.ops))))):
-        incumbent.offer(start)  # the last: every op once, which is best where everything fits
-    incumbent.last_rejection = ""
-    if not incumbent.finished:
-        _improve(incumbent)
-    best = incumbent.best
-    if best is not None:
-        return Solution(
-            status="feasible",
-            schedule=best.schedule,
-            bound_joules=min(incumbent.bound_joules, best.joules),
-            bound_source=incumbent.bound_source,
-            first_seconds=incumbent.first_seconds,
-            prices=incumbent.prices,
-        )
+    try:
+        for start in (*starts, tuple(map(Compute, range(len(graph.ops))))):
+            incumbent.offer(start)  # the last: every op once, which is best where everything fits
+        incumbent.last_rejection = ""
+        if not incumbent.finished:
+            _improve(incumbent)
+    except KeyboardInterrupt:
+        if incumbent.best is None:
+            raise
+        raise SearchInterrupted(_solution(incumbent, incumbent.best)) from None
+    if incumbent.best is not None:
+        return _solution(incumbent, incumbent.best)
     if incumbent.proven_infeasible:
         reason = (
-            "no schedule with stages in this op order meets RAM and deadline together (certified). "
-            "Try a larger ram= or a later deadline=."
+            "no schedule with stages in this op order meets RAM and deadline together (certified)"
         )
         return Solution(status="infeasible", reason=reason)
     reason = incumbent.last_rejection or "no schedule was found in the time given"
     return Solution(status="unknown", reason=reason)
 
 
+def _solution(incumbent: Incumbent, best: Best) -> Solution:
+    return Solution(
+        status="feasible",
+        schedule=best.schedule,
+        bound_joules=min(incumbent.bound_joules, best.joules),
+        bound_source=incumbent.bound_source,
+        first_seconds=incumbent.first_seconds,
+        prices=incumbent.prices,
+    )
+
+
 def _improve(incumbent: Incumbent) -> None:
     """All workers at once, until the gap is closed, time or work is over, or Ctrl-C."""
-    threads = _Threads(Team(incumbent))
+    crew = _Crew(Team(incumbent))
     try:
         if incumbent.effort.work_limit is None:
-            threads.work(incumbent.effort.threads)
+            crew.work(incumbent.effort.threads, TIMED)
         else:
-            _work(Worker(threads.team, leads=True, proves=True), COUNTED)
-    except KeyboardInterrupt:
-        incumbent.stop()
-        if incumbent.best is None:
-            raise
+            crew.work(1, COUNTED)
     finally:
-        threads.leave()
+        crew.leave()
+    if crew.errors:
+        raise crew.errors[0]
 
 
 def _work(worker: Worker, portfolio: Portfolio) -> None:
@@ -118,38 +133,47 @@ def _work(worker: Worker, portfolio: Portfolio) -> None:
         worker.round += side == "schedule"
 
 
-class _Threads:
-    """A thread a worker."""
+class _Crew:
+    """A thread a worker. The thread that asked does nothing but wait, so that it hears Ctrl-C."""
 
     def __init__(self, team: Team) -> None:
         self.team = team
         self.threads: list[threading.Thread] = []
         self.errors: list[BaseException] = []
 
-    def work(self, count: int) -> None:
+    def work(self, count: int, portfolio: Portfolio) -> None:
         for number in range(count):
-            name = f"{THREAD_NAME} {number}"
-            target, roles = self._guarded, (number == 0, number == count - 1)
-            thread = threading.Thread(target=target, args=roles, name=name, daemon=True)
+            roles = (number == 0, number == count - 1)
+            thread = threading.Thread(
+                target=self._guarded,
+                args=(portfolio, *roles),
+                name=f"poet planner {number}",
+                daemon=True,
+            )
             self.threads.append(thread)
             thread.start()
-        while any(thread.is_alive() for thread in self.threads):
-            if self.team.incumbent.finished:
-                break
+        while not self.team.incumbent.finished and any(t.is_alive() for t in self.threads):
             time.sleep(0.02)
 
     def leave(self) -> None:
-        """Call everyone off; whoever is deep inside a solver is not waited for."""
+        """Call everyone off, and wait until all have left: a second Ctrl-C cannot hurry them."""
+        interrupted: KeyboardInterrupt | None = None
         self.team.stop()
-        patience = time.monotonic() + 0.3
         for thread in self.threads:
-            thread.join(max(0.0, patience - time.monotonic()))
-        if self.errors:
-            raise self.errors[0]
+            while thread.is_alive():
+                try:
+                    thread.join()
+                except KeyboardInterrupt as again:
+                    interrupted = again
+        self.team.close()
+        if interrupted is not None:
+            raise interrupted
 
-    def _guarded(self, leads: bool, proves: bool) -> None:
+    def _guarded(self, portfolio: Portfolio, leads: bool, proves: bool) -> None:
         try:
-            _work(Worker(self.team, leads=leads, proves=proves), TIMED)
+            _work(Worker(self.team, leads=leads, proves=proves), portfolio)
+        except CalledOff:
+            pass
         except BaseException as error:
             self.errors.append(error)
             self.team.incumbent.stop()

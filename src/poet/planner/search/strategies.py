@@ -55,7 +55,8 @@ class Opening:
     def step(self) -> None:
         self.is_open = True
         assert self.worker.tools.annealer is not None
-        self.worker.offer(self.worker.tools.annealer.greedy())
+        seconds = self.worker.pace.opening()
+        self.worker.offer(self.worker.tools.annealer.greedy(seconds))
 
 
 class ProofByRate:

@@ -8,16 +8,15 @@ by the caller.
 
 import math
 import random
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from poet.planner.backends import Backend, Limits
+from poet.planner.incumbent import Incumbent
 from poet.planner.model.build import Model, build_model
 from poet.planner.model.points import column_spans, decode, encode
 from poet.planner.model.staged import Staged
-from poet.values.device import Costs
 from poet.values.graph import Graph
 from poet.values.schedule import Budget
 
@@ -33,17 +32,10 @@ class Windows:
     """One neighbourhood search; holds a model that contains the incumbent's runs."""
 
     def __init__(
-        self,
-        graph: Graph,
-        costs: Costs,
-        budget: Budget,
-        backend: Backend,
-        seed: int,
-        window: int,
-        next_log: Callable[[], str | None] = lambda: None,
+        self, incumbent: Incumbent, budget: Budget, backend: Backend, seed: int, window: int
     ) -> None:
-        self.next_log = next_log
-        self.graph, self.costs, self.budget, self.backend = graph, costs, budget, backend
+        self.incumbent, self.budget, self.backend = incumbent, budget, backend
+        self.graph, self.costs = incumbent.graph, incumbent.costs
         self.random = random.Random(seed)
         self.window = window
         self.free_columns = float(FIRST)
@@ -67,7 +59,8 @@ class Windows:
             seed=self.random.randrange(1 << 30),
             cutoff=now - fixed - 1e-6,
             relative_gap=1e-4,
-            log_file=self.next_log(),
+            log_file=self.incumbent.next_log(),
+            stop=lambda: self.incumbent.called_off,
         )
         answer = self.backend.solve_integer(small, limits)
         self._adapt(answer.status)
@@ -91,6 +84,7 @@ class Windows:
             window=window,
             relax=False,
             also=[(v, t) for v, t in _pairs(staged) if t > v],
+            check=self.incumbent.check,
         )
         cutoff = None
         if staged is not None:
@@ -102,7 +96,8 @@ class Windows:
             seed=self.random.randrange(1 << 30),
             cutoff=cutoff,
             relative_gap=2e-5,
-            log_file=self.next_log(),
+            log_file=self.incumbent.next_log(),
+            stop=lambda: self.incumbent.called_off,
         )
         answer = self.backend.solve_integer(model.milp, limits)
         proven = answer.status in ("optimal", "infeasible")
@@ -125,6 +120,7 @@ class Windows:
                 window=self.window,
                 relax=False,
                 also=[(v, t) for v, t in self.pairs if t > v],
+                check=self.incumbent.check,
             )
             self.spans = column_spans(self.model)
         return self.model

@@ -53,6 +53,10 @@ class Team:
         for annealer in self.annealers:
             annealer.stop()
 
+    def close(self) -> None:
+        """End what was started beside. Nobody works any more."""
+        self.backend.close()
+
 
 class Tools:
     """An annealer and windows for one budget: the one asked, or one with something forbidden.
@@ -68,9 +72,7 @@ class Tools:
             self.annealer = Annealer(inc.graph, inc.costs, budget)
             team.annealers.append(self.annealer)
         window = RERUN_WINDOW if len(inc.graph.ops) <= SMALL_OPS else RERUN_WINDOW_OF_LARGE
-        self.windows = Windows(
-            inc.graph, inc.costs, budget, team.backend, seed, window, inc.next_log
-        )
+        self.windows = Windows(inc, budget, team.backend, seed, window)
         self.best: Schedule | None = None
         """Of a narrower budget than the one asked: the best within it, rarely the incumbent."""
 

@@ -79,13 +79,14 @@ class PersistentState:
         self.program.put_back()
         self.away = False
 
-    def hide_empty(self) -> None:
-        """After a step that failed: nobody may see a storage that it had emptied."""
+    def hide_empty(self) -> bool:
+        """After a step that failed: nobody may see a storage that it had emptied. If any, True."""
         self._settle()
         homes = self.homes()
         if any(kept.tensor.untyped_storage().nbytes() < kept.nbytes for kept in homes):
             self._hidden = True
             self.program.set_aside()
+        return self._hidden
 
     def empty(self) -> None:
         """Give back the RAM of what is in the store."""

@@ -5,29 +5,28 @@ optimizer state are the model's own storages: where the plan frees one, its stor
 filled again by a page-in, so that no other copy exists.
 """
 
-import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from poet.errors import PoetError
 from poet.referee.replay import check
-from poet.referee.verdict import LIMITS
 from poet.runtime.step.machine import Machine
+from poet.runtime.step.passes import Pass
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
-from poet.tracer.program import Program, Result
+from poet.tracer.program import Lasting, Program, Result
 from poet.values.plan import Plan, in_turns
-from poet.values.schedule import Compute, Free, PageIn, PageOut
+from poet.values.schedule import PERSISTENT, Compute, Free, PageIn, PageOut, not_kept
 
 
 class Executor:
     """Runs one plan of one program.
 
     Its pages are numbered from `first_page`, but for those of parameters, buffers and state, which
-    are numbered in order from 0: plans of one model for several batch shapes share them. `lap` is
+    have the numbers in `pages_of`: plans of one model for several batch shapes share them. `lap` is
     told when an instruction has ended, with the frees that follow it, by its place in the schedule.
     """
 
@@ -37,29 +36,31 @@ class Executor:
         plan: Plan,
         store: Store | None = None,
         first_page: int = 0,
+        pages_of: Mapping[Lasting, int] = {},
         lap: Callable[[int], None] | None = None,
     ) -> None:
         program = program.for_plan(plan)
         if not plan.schedule:
             raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
+        _check_runs(plan)
         self.program, self.plan, self.store = program, plan, store
         graph, layout = plan.graph, program.layout
-        lasting = {i: page for page, i in enumerate(sorted(program.homes()))}
+        lasting = {i: pages_of[what] for what, i in program.lasting.items() if what in pages_of}
         self.slots = {i: lasting.get(slot, first_page + slot) for i, slot in enumerate(graph.slot)}
         variants = {(s.op, s.variant) for s in plan.schedule if isinstance(s, Compute)}
         ways = {(k, name): way_of(graph, k, name, plan.costs.ops[k][name]) for k, name in variants}
-        _check_order(plan)
         self._streamed = frozenset(i for way in ways.values() for i in (*way.reads, *way.writes))
         if self.pages and store is None:
             raise PoetError(
                 f"the plan pages {len(self.pages)} tensors and needs a store: give a folder"
             )
         heirs = graph.heir.values()
-        wanted = (*layout.outputs, *layout.gradients.values(), *heirs)
-        handed_out = (*layout.outputs, *heirs) if layout.tangents else ()
+        gradients = (piece.tensor for piece in layout.input_gradients.values())
+        wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *heirs)
+        handed_out = (*layout.outputs, *graph.heir, *heirs) if layout.tangents else ()
         self.tape = tape_of(
-            graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)), handed_out,
-            laps=lap is not None,
+            graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)),
+            tuple(dict.fromkeys(handed_out)), laps=lap is not None,
         )  # fmt: skip
         self._lap = lap
         self._early = check(in_turns(plan)).violation is None
@@ -80,9 +81,20 @@ class Executor:
         """Those pages that move in parts, because an op streams them."""
         return frozenset(self.slots[i] for i in self._streamed)
 
+    def store_constants(self) -> None:
+        """Write the pages of constants that the plan finds in the store: no step changes them."""
+        for i, tensor in self.program.constants().items():
+            if self.plan.budget.start[i] != "ram":
+                assert self.store is not None
+                self.store.write(self.slots[i], tensor.untyped_storage(), now=True).wait()
+
     def run(self, batch: Any) -> tuple[Result, Machine]:
         """One step. The machine tells what it took."""
-        machine, given = self._prepared(batch)
+        machine, given = self.prepared(batch)
+        return self.follow(machine, given), machine
+
+    def follow(self, machine: Machine, given: dict[int, torch.Tensor]) -> Result:
+        """The step that was prepared."""
         before = torch.is_grad_enabled()
         try:
             with torch.autocast(self.program.model_device.type, enabled=False):
@@ -90,22 +102,26 @@ class Executor:
         finally:
             torch._C._set_grad_enabled(before)
         machine.finish()
-        return self.program.finish(made.get), machine
+        return self.program.finish(made.get)
 
-    def begin(self, batch: Any) -> "Pass":
-        """The forward pass of a step that waits for gradients of its outputs."""
-        machine, given = self._prepared(batch)
-        return Pass(self, machine, self.tape.run(machine, given))
+    def begin(self, batch: Any, beside_bytes: int = 0) -> Pass:
+        """The forward pass of a step that waits for gradients of its outputs.
 
-    def _prepared(self, batch: Any) -> tuple[Machine, dict[int, torch.Tensor]]:
+        `beside_bytes` of the budget are taken by somebody else.
+        """
+        machine, given = self.prepared(batch, beside_bytes)
+        return Pass(self.program, self.plan, machine, self.tape, given)
+
+    def prepared(
+        self, batch: Any, beside_bytes: int = 0
+    ) -> tuple[Machine, dict[int, torch.Tensor]]:
+        """A step about to begin. A batch that does not fit is refused, and nothing has happened."""
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
-        seats = {
-            pair.output: homes[pair.input]
-            for op in graph.ops
-            for pair in op.in_place
-            if pair.input in homes
-        }
+        pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]
+        seats = {pair.output: homes[pair.input] for pair in pairs}
+        given = program.given(batch)
+        self._check_apart(given, (pair.input for pair in pairs))
         machine = Machine(
             graph,
             self.store,
@@ -118,92 +134,40 @@ class Executor:
         )
         if self._lap is not None:
             machine.lap = self._lap
-        given = {
-            i: tensor for i, tensor in program.given(batch).items() if budget.start[i] != "store"
-        }
+        given = {i: tensor for i, tensor in given.items() if budget.start[i] != "store"}
         if self._frees_inputs:  # the batch is the caller's: what the step frees must be its own
             for i in program.layout.inputs.values():
                 given[i] = given[i].clone()
-        machine.start(given)
+        machine.start(given, beside_bytes)
         return machine, given
 
+    def _check_apart(self, given: dict[int, torch.Tensor], seats: Iterable[int]) -> None:
+        """Refuse a batch in the memory of parameters that the step changes while it reads it."""
+        inputs = self.program.layout.inputs.values()
+        theirs = {given[i].untyped_storage().data_ptr() for i in inputs} - {0}
+        for i in seats:
+            if given[i].untyped_storage().data_ptr() in theirs:
+                name = self.plan.graph.tensor_text(i)
+                raise PoetError(
+                    f"the batch shares memory with {name}, which the step changes while it still "
+                    "reads the batch. Give a copy: x.clone()"
+                )
 
-def _check_order(plan: Plan) -> None:
-    """Refuse a schedule that uses what is not there. Limits are watched while it runs."""
-    found = check(plan).violation
-    if found is not None and found.rule not in LIMITS:
-        raise PoetError(f"the plan is not valid ({found.rule}): {found.message}")
 
-
-class Pass:
-    """A step between its forward and its backward pass."""
-
-    def __init__(
-        self, executor: Executor, machine: Machine, tape: Generator[Any, Any, Any]
-    ) -> None:
-        self.executor, self.machine = executor, machine
-        self._tape = tape
-        self._holder: weakref.ref[Any] | None = None
-        self.is_waiting = True
-        self._made: dict[int, torch.Tensor] = self._advance(None)
-        # Until the backward pass the model is the user's: no buffer of it may be empty.
-        executor.program.hand_over(self._made.get, only_empty=True)
-
-    @property
-    def outputs(self) -> list[torch.Tensor]:
-        return [self._made[i] for i in self.executor.program.layout.outputs]
-
-    def held_by(self, holder: Any) -> None:
-        """As long as this lives, a backward pass may come."""
-        self._holder = weakref.ref(holder)
-
-    @property
-    def forgotten(self) -> bool:
-        """Whether nobody can ask for the backward pass any more."""
-        return self._holder is not None and self._holder() is None
-
-    def go_on(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:
-        """The backward pass: gradients of the outputs in, gradients of the parameters out."""
-        if not self.is_waiting:
-            raise PoetError(
-                "the backward pass of this step has run already, and its tensors are freed"
-            )
-        self.is_waiting = False
-        program = self.executor.program
-        tangents = {}
-        for place, i in program.layout.tangents.items():
-            about, given = program.graph.tensors[i], gradients[place]
-            like = self._made[program.layout.outputs[place]]
-            given = torch.zeros_like(like) if given is None else given
-            strides = about.strides or torch.empty(like.shape, device="meta").stride()
-            if given.stride() != strides:
-                given = torch.empty_strided(
-                    like.shape, strides, dtype=like.dtype, device=like.device
-                ).copy_(given)
-            tangents[i] = given
-        self._made = {}
-        made = self._advance(tangents)
-        self.machine.finish()
-        return program.finish(made.get).gradients
-
-    def abandon(self) -> None:
-        """No backward pass will come: keep the buffers that the forward pass changed."""
-        self.is_waiting = False
-        self._tape.close()
-        self.machine.finish()
-        program = self.executor.program
-        program.hand_over(self._made.get)
-        self._made = {}
-
-    def _advance(self, tangents: dict[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
-        before = torch.is_grad_enabled()
-        device = self.executor.program.model_device.type
-        try:
-            with torch.autocast(device, enabled=False):
-                made: dict[int, torch.Tensor] = self._tape.send(tangents)
-                return made
-        except StopIteration as done:
-            found: dict[int, torch.Tensor] = done.value
-            return found
-        finally:
-            torch._C._set_grad_enabled(before)
+def _check_runs(plan: Plan) -> None:
+    """Refuse a plan that the referee refuses, or that throws away what a step is for."""
+    violation = check(plan).violation
+    if violation is not None:
+        raise PoetError(f"the plan is not valid: {violation.message}. Plan again")
+    lost = not_kept(plan.graph, plan.budget)
+    if lost is not None:
+        raise PoetError(
+            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
+            "training needs. Plan again"
+        )
+    lasting = {i for i in plan.graph.given if plan.graph.tensors[i].role in PERSISTENT}
+    if len({plan.budget.start[i] for i in lasting}) > 1:
+        raise PoetError(
+            "the plan starts with some parameters, buffers or state in RAM and others in the "
+            "store; a trainer keeps them in one place. Plan again"
+        )

@@ -51,15 +51,29 @@ class Machine:
         self._bytes: dict[int, int] = {}
         self._coming: dict[int, tuple[PageTransfer, torch.Tensor]] = {}
         self._going: dict[int, tuple[PageTransfer, int]] = {}
+        self.has_updated = False
+        """Whether an update has begun: before that, a step has changed nothing that lasts."""
         self._drawn: dict[int, torch.Tensor] = {}
         self._now: torch.Tensor | None = None
 
-    def start(self, given: Mapping[int, torch.Tensor]) -> None:
-        """A new step begins with these tensors in RAM."""
+    def start(self, given: Mapping[int, torch.Tensor], beside_bytes: int = 0) -> None:
+        """A new step begins with these tensors in RAM, and so many bytes of somebody else's.
+
+        Of a batch that is a piece of something larger, the rest is none of the step's business.
+        """
         self._bytes = {i: tensor.untyped_storage().nbytes() for i, tensor in given.items()}
-        self.live_bytes = self.peak_bytes = sum(self._bytes.values())
+        for i in given:
+            if self.graph.tensors[i].role == "input":
+                self._bytes[i] = min(self._bytes[i], self.graph.tensors[i].nbytes)
+        self.live_bytes = self.peak_bytes = 0
+        self.hold(sum(self._bytes.values()) + beside_bytes)
         self._coming.clear()
         self._going.clear()
+
+    def hold(self, nbytes: int) -> None:
+        """Somebody else has taken so many bytes until the step ends."""
+        self.live_bytes += nbytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
     def room(self, k: int, nbytes: int) -> None:
         """Make sure that op k can take so many bytes more."""
@@ -85,9 +99,19 @@ class Machine:
         return self.live_bytes + nbytes
 
     def made(self, i: int, tensor: torch.Tensor) -> None:
-        """A tensor was made: count the bytes it really has."""
+        """A tensor was made: count the bytes it really has, be they more than planned."""
         self._bytes[i] = nbytes = tensor.untyped_storage().nbytes()
         self.live_bytes += nbytes
+        planned = self.graph.tensors[i].nbytes
+        if nbytes > planned and self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
+            if self.budget_bytes is not None and self.live_bytes > self.budget_bytes:
+                raise OutOfBudget(
+                    f"{self.graph.tensor_text(i)} has {nbytes:,} bytes, where the plan has "
+                    f"{planned:,}, and brings RAM to {self.live_bytes:,}; the budget is "
+                    f"{self.budget_bytes:,}. This torch, or this processor, is not the one that "
+                    "the step was captured with: capture and plan it here"
+                )
 
     def seat(self, new: int, old: int) -> None:
         """A tensor took over the bytes of another."""
@@ -176,6 +200,21 @@ class Machine:
         assert self.store is not None
         self.store.write_part(self.slots[i], tile.untyped_storage(), PagePart(start, count))
 
+    def exchange(self, old: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Put a buffer's new value where the model has it, and the old one where the new one was.
+
+        The user may look at the model between the passes; what the step reads stays as it was.
+        """
+        mine, theirs = (
+            torch.empty(0, dtype=torch.uint8, device=each.device).set_(each.untyped_storage())
+            for each in (old, new)
+        )
+        mine ^= theirs
+        theirs ^= mine
+        mine ^= theirs
+        torch.autograd.graph.increment_version(old)
+        return new, old
+
     def settle(self, i: int) -> None:
         """Before a tensor is written over: its page-out must have ended."""
         transfer, held = self._going.pop(i, (None, 0))
@@ -185,24 +224,25 @@ class Machine:
 
     def draw(self, k: int) -> None:
         """Keep the random state before op k draws."""
-        self._drawn[k] = self._random_state()
+        self._drawn[k] = self.random_state()
 
     def draw_again(self, k: int) -> None:
         """Go back to the random state before op k drew first."""
-        self._now = self._random_state()
-        self._set_random_state(self._drawn[k])
+        self._now = self.random_state()
+        self.set_random_state(self._drawn[k])
 
     def draw_on(self) -> None:
         """Go on from where the random generator was."""
         assert self._now is not None
-        self._set_random_state(self._now)
+        self.set_random_state(self._now)
 
-    def _random_state(self) -> torch.Tensor:
+    def random_state(self) -> torch.Tensor:
+        """That of the generator that the step's ops draw from."""
         if self.device.type == "cuda":
             return torch.cuda.get_rng_state(self.device)
         return torch.get_rng_state()
 
-    def _set_random_state(self, state: torch.Tensor) -> None:
+    def set_random_state(self, state: torch.Tensor) -> None:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state, self.device)
         else:

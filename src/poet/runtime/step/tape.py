@@ -85,8 +85,8 @@ class _Writer:
         self.leaving: set[int] = set()
         self.runs = Counter(step.op for step in schedule if isinstance(step, Compute))
         self.ran: set[int] = set()
+        self.updates = False
         self.phase = ""
-        self.halted = False
 
     def tape(self) -> Tape:
         for i in sorted(self.ram):
@@ -156,6 +156,9 @@ class _Writer:
             if i in self.leaving:
                 self._line("machine.settle({})", i)
         self._line("machine.room({}, {})", k, new + again + way.workspace_bytes)
+        if any(call.kind in KERNELS for call in op.calls) and not self.updates:
+            self._line("machine.has_updated = True")
+            self.updates = True
         if (op.phase == "forward") != (self.phase == "forward") or not self.phase:
             self._line("grad_mode({})", literal(op.phase == "forward"))
         self.phase = op.phase
@@ -165,7 +168,7 @@ class _Writer:
             elif self.runs[k] > 1:
                 self._line("machine.draw({})", k)
         if op.calls[0].kind == TANGENT:
-            self._tangent(op)
+            self._tangents(op)
         else:
             self._calls(k, op, way, missing)
         if op.random_state_bytes and k in self.ran:
@@ -181,13 +184,15 @@ class _Writer:
         self.ram -= set(op.consumed)
         self.ram |= set(missing)
 
-    def _tangent(self, op: Op) -> None:
-        """Take a gradient from the caller; the first time, hand out the outputs and wait."""
-        if not self.halted:
-            self._line("tangents = yield {}", self._in_ram(self.outputs))
-            self._line("grad_mode(False)")
-            self.halted = True
-        self._line("t{} = tangents.pop({})", op.outputs[0], op.outputs[0])
+    def _tangents(self, op: Op) -> None:
+        """Hand out the outputs, and wait for their gradients."""
+        for old, new in self.graph.heir.items():
+            self._line("t{}, t{} = machine.exchange(t{}, t{})", old, new, old, new)
+        handed = joined(written("{}: t{}", i, i) for i in self.outputs)
+        self._line("tangents = yield {{{}}}", handed)
+        self._line("grad_mode(False)")
+        for i in op.outputs:
+            self._line("t{} = tangents.pop({})", i, i)
 
     def _calls(self, k: int, op: Op, way: Way, missing: list[int]) -> None:
         last: dict[Source, int] = {}

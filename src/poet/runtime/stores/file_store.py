@@ -37,6 +37,11 @@ CHUNKS = 2
 SMALL_BYTES = 256 * 2**10  # to wake a second thread takes longer than to copy this
 
 
+def buffers_bytes(chunk_bytes: int) -> int:
+    """RAM that a store takes whose chunks are so large."""
+    return CHUNKS * chunk_bytes + min(SMALL_BYTES, chunk_bytes)
+
+
 class FileStore(QueuedStore):
     """`folder` is made if it is missing. `direct` tells whether I/O goes past the page cache.
 
@@ -51,7 +56,7 @@ class FileStore(QueuedStore):
         self._chunk_bytes = chunk_bytes
         self._small_bytes = min(SMALL_BYTES, chunk_bytes)
         self._file = PageFile(folder, direct)
-        self._buffers = HostMemory(CHUNKS * chunk_bytes + self._small_bytes)
+        self._buffers = HostMemory(buffers_bytes(chunk_bytes))
         # Places in the buffers, by what can be done with them.
         self._free: SimpleQueue[int] = SimpleQueue()
         self._filled: SimpleQueue[int] = SimpleQueue()

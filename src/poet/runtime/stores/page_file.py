@@ -31,17 +31,21 @@ _AGAIN = "Start again from the last checkpoint."
 class PageFile:
     def __init__(self, folder: str | Path, direct: bool) -> None:
         self.folder = Path(folder)
+        self.removed_stale: tuple[Path, ...] = ()
+        self._create()
+        self.direct = direct and self._go_direct()
+
+    def _create(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.removed_stale = _remove_stale(self.folder)
+            self.removed_stale += _remove_stale(self.folder)
             self.path, self._handle = _create(self.folder)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise PoetError(
-                f"cannot keep pages in {str(folder)!r}: {reason}. Give a folder that can be "
+                f"cannot keep pages in {str(self.folder)!r}: {reason}. Give a folder that can be "
                 "written."
             ) from None
-        self.direct = direct and self._go_direct()
 
     @property
     def align_bytes(self) -> int:
@@ -49,7 +53,12 @@ class PageFile:
         return BLOCK_BYTES if self.direct else 1
 
     def reserve(self, nbytes: int) -> None:
-        """Have exactly so many bytes on the disk, or raise."""
+        """Have exactly so many bytes on the disk, in a new file if this was removed, or raise."""
+        if os.fstat(self._handle).st_nlink == 0:
+            removed = self._handle
+            self._create()
+            os.close(removed)
+            self.direct = self.direct and self._go_direct()
         held = os.fstat(self._handle).st_size
         missing = nbytes - held
         try:

@@ -304,7 +304,7 @@ static void carve_all(annealer *a, arena *m) {
     carve_decoding(m, &a->now, stages, words, op_words);
     carve_decoding(m, &a->next, stages, words, op_words);
     a->allowed = carve(m, (stages + 1) * words, sizeof(u64));
-    a->pinned = carve(m, words, sizeof(u64));
+    a->pinned = carve(m, (stages + 1) * words, sizeof(u64));
     a->fresh = carve(m, stages, 1);
     a->store_uses = carve(m, tensors, sizeof(int32_t));
     a->streamed_out = carve(m, tensors, sizeof(int32_t));
@@ -347,9 +347,9 @@ annealer *poet_anneal_new(const problem *p) {
             put(row_of(a->allowed, s, a->words), i);
         if (p->end[i] != END_NONE && p->end[i] != END_STORE)
             put(row_of(a->allowed, a->stages, a->words), i);
-        if (p->pinned[i]) {
-            put(a->pinned, i);
-            for (int s = 0; s <= a->stages; s++) put(row_of(a->allowed, s, a->words), i);
+        for (int s = p->producer[i] + 1; p->pinned[i] && s <= a->stages; s++) {
+            put(row_of(a->pinned, s, a->words), i);
+            put(row_of(a->allowed, s, a->words), i);
         }
         if (p->start_ram[i]) put(row_of(a->next.in_ram, a->stages + 1, a->words), i);
     }

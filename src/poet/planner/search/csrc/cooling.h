@@ -41,7 +41,7 @@ static int decode_all(annealer *a) {
     const problem *p = a->p;
     const int words = a->words;
     for (size_t k = 0; k < (size_t)(a->stages + 1) * (size_t)words; k++)
-        a->state.keep[k] = (a->state.keep[k] & a->allowed[k]) | a->pinned[k % (size_t)words];
+        a->state.keep[k] = (a->state.keep[k] & a->allowed[k]) | a->pinned[k];
     memcpy(row_of(a->state.keep, a->stages, words), row_of(a->allowed, a->stages, words),
            (size_t)words * sizeof(u64));
     a->sums = (totals){0};

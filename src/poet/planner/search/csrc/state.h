@@ -93,7 +93,7 @@ typedef struct annealer {
     choices state, best;
     decoding now, next;
     u64 *allowed; /* where keep bits may be set */
-    u64 *pinned;  /* the row of bits that every row of keep has */
+    u64 *pinned;  /* where keep bits must be set */
     uint8_t *fresh;
     totals sums;
     /* the store's books */

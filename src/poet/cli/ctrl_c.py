@@ -1,0 +1,64 @@
+"""Ctrl-C at the command line: the first ends what is under way, the second leaves at once.
+
+The first is a KeyboardInterrupt as usual, but never in the middle of an import: a library that is
+broken off there raises whatever it likes, or hangs. A short import is waited for; after a second
+the process leaves, since long ones come first, when nothing is in hand.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from poet.cli.exit_codes import INTERRUPTED
+
+_IMPORT_SECONDS, _LOOK_SECONDS = 1.0, 0.02
+
+
+@contextmanager
+def hearing_ctrl_c() -> Iterator[None]:
+    """A process that was told to ignore SIGINT, or has its own way with it, is left alone."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    asked_at: float | None = None
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        nonlocal asked_at
+        if asked_at is not None:
+            _leave()
+        asked_at = time.monotonic()
+        end(number, frame)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if not _is_importing(frame):
+            raise KeyboardInterrupt
+        if time.monotonic() - (asked_at or 0.0) > _IMPORT_SECONDS:
+            _leave()
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS)
+
+    usual = signal.signal(signal.SIGALRM, end)
+    signal.signal(signal.SIGINT, heard)
+    try:
+        yield
+    finally:  # a process that was asked is on its way out
+        last = signal.default_int_handler if asked_at is None else signal.SIG_IGN
+        signal.signal(signal.SIGINT, last)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _leave() -> NoReturn:
+    os.write(2, b"error: interrupted\n")
+    os._exit(INTERRUPTED)

@@ -1,0 +1,188 @@
+"""Pass: a step between its forward and its backward pass, while the loop is the user's.
+
+The tape stops where its outputs are there, and hands them out; it goes on with their gradients. In
+between the user may change tensors that the backward pass still reads. Autograd would notice by
+their version counters, and so does this.
+"""
+
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from poet.errors import PoetError
+from poet.runtime.step.machine import Machine
+from poet.runtime.step.tape import Tape
+from poet.tracer.layout import Piece
+from poet.tracer.program import Program
+from poet.values.plan import Plan
+from poet.values.schedule import Compute
+
+_CHANGEABLE = ("input", "parameter", "buffer")
+"""Roles of tensors that are the user's between the passes."""
+
+
+class Gradients(NamedTuple):
+    """What a backward pass gives, by parameter and by the input's place in the call."""
+
+    parameters: dict[str, torch.Tensor]
+    inputs: dict[int, torch.Tensor]
+
+
+class _Watched(NamedTuple):
+    """A tensor that the user may change, and its version when the step last had it."""
+
+    number: int
+    tensor: torch.Tensor
+    version: int
+
+    @property
+    def is_changed(self) -> bool:
+        return self.tensor._version != self.version
+
+
+class Pass:
+    """One step, from its forward pass to its backward pass."""
+
+    def __init__(
+        self,
+        program: Program,
+        plan: Plan,
+        machine: Machine,
+        tape: Tape,
+        given: dict[int, torch.Tensor],
+    ) -> None:
+        self.program, self.machine = program, machine
+        self._late = _read_late(plan)
+        self._watched = [
+            _Watched(i, tensor, tensor._version)
+            for i, tensor in given.items()
+            if plan.graph.tensors[i].role in _CHANGEABLE and not tensor.is_inference()
+        ]
+        self.random_state = machine.random_state()
+        self._holder: weakref.ref[Any] | None = None
+        self.is_waiting = True
+        self._tape: Generator[Any, Any, Any] = tape.run(machine, given)
+        self._made: dict[int, torch.Tensor] = self._advance(None)
+        heirs = plan.graph.heir  # new values are by now where the model has its buffers
+        self._watched = [
+            _Watched(heirs.get(i, i), tensor, tensor._version if i in heirs else version)
+            for i, tensor, version in self._watched
+        ]
+
+    def hand_out(self, holder: Any) -> list[torch.Tensor]:
+        """The model's outputs. As long as the holder lives, a backward pass may come."""
+        self._holder = weakref.ref(holder)
+        return [_seen(self._made[piece.tensor], piece) for piece in self.program.layout.pieces]
+
+    def watch(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Notice changes of outputs that were handed out."""
+        pieces = self.program.layout.pieces
+        for piece, output in zip(pieces, outputs, strict=True):
+            # Another tensor with the same counter: the output itself must be free to die.
+            self._watched.append(_Watched(piece.tensor, output.detach(), output._version))
+
+    @property
+    def old_buffers(self) -> dict[str, torch.Tensor]:
+        """The values that buffers had before the forward pass changed them."""
+        buffers, heirs = self.program.layout.buffers, self.program.graph.heir
+        return {name: self._made[i] for name, i in buffers.items() if i in heirs}
+
+    @property
+    def output_bytes(self) -> int:
+        """What the outputs take that were handed out."""
+        tensors = self.program.graph.tensors
+        return sum(tensors[i].nbytes for i in set(self.program.layout.outputs))
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether nobody can ask for the backward pass any more."""
+        return self._holder is not None and self._holder() is None
+
+    def check_waits(self) -> None:
+        """Refuse a second backward pass."""
+        if not self.is_waiting:
+            raise PoetError(
+                "the backward pass of this step has run already, and its tensors are freed; "
+                "retain_graph=True cannot keep them. Add up the losses and call backward once, or "
+                "call the model again"
+            )
+
+    def check_unchanged(self, again: bool = False) -> None:
+        """Refuse to go on, or to run the forward pass `again`, with what has changed since."""
+        pieces = [piece.tensor for piece in self.program.layout.pieces]
+        late = self._late | {i for i in pieces if pieces.count(i) > 1}
+        outputs = frozenset(pieces)
+        for i, tensor, _ in (each for each in self._watched if each.is_changed):
+            if i in late or (again and i not in outputs):
+                raise PoetError(
+                    f"{self.program.graph.tensors[i].name} was changed in place since the forward "
+                    f"pass (it is of shape {list(tensor.shape)}), and the backward pass needs it "
+                    "as it was. Change it after backward, or change a copy"
+                )
+
+    def go_on(self, gradients: Sequence[torch.Tensor | None]) -> Gradients:
+        """The backward pass: gradients of the outputs in, those of parameters and inputs out."""
+        self.check_waits()
+        self.check_unchanged()
+        self.is_waiting = False
+        program = self.program
+        tangents = {}
+        for place, i in program.layout.tangents.items():
+            about, given = program.graph.tensors[i], gradients[place]
+            assert given is not None
+            strides = about.strides or torch.empty(given.shape, device="meta").stride()
+            if given.stride() != strides:
+                laid_out = torch.empty_strided(
+                    given.shape, strides, dtype=given.dtype, device=given.device
+                )
+                if 0 not in given.stride():  # autograd keeps it beside the copy
+                    self.machine.hold(given.untyped_storage().nbytes())
+                given = laid_out.copy_(given)
+            tangents[i] = given
+        self._made, self._watched = {}, []
+        made = self._advance(tangents)
+        self.machine.finish()
+        pieces = program.layout.input_gradients
+        return Gradients(
+            program.gradients(made.get),
+            {place: _seen(made[piece.tensor], piece) for place, piece in pieces.items()},
+        )
+
+    def abandon(self) -> None:
+        """No backward pass will come."""
+        self.is_waiting = False
+        self._tape.close()
+        self.machine.finish()
+        self._made, self._watched = {}, []
+
+    def _advance(self, tangents: Mapping[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
+        before = torch.is_grad_enabled()
+        try:
+            with torch.autocast(self.program.model_device.type, enabled=False):
+                made: dict[int, torch.Tensor] = self._tape.send(tangents)
+                return made
+        except StopIteration as done:
+            found: dict[int, torch.Tensor] = done.value
+            return found
+        except BaseException:
+            self.is_waiting = False
+            self.machine.finish()
+            raise
+        finally:
+            torch._C._set_grad_enabled(before)
+
+
+def _read_late(plan: Plan) -> frozenset[int]:
+    """The tensors that the schedule reads after the outputs are handed out."""
+    ops = plan.graph.ops
+    runs = [ops[step.op] for step in plan.schedule if isinstance(step, Compute)]
+    handed_out = next(k for k, op in enumerate(runs) if op.calls[0].kind == "poet.tangent")
+    return frozenset(i for op in runs[handed_out + 1 :] for i in op.inputs)
+
+
+def _seen(tensor: torch.Tensor, piece: Piece) -> torch.Tensor:
+    """A tensor of its own, not a view in autograd's eyes, on the same storage."""
+    blank = torch.empty(0, dtype=getattr(torch, piece.dtype), device=tensor.device)
+    return blank.set_(tensor.untyped_storage(), piece.offset, piece.shape, piece.strides)

@@ -1,0 +1,111 @@
+"""Ctrl-C at the command line, sent to real commands while they capture, plan, import or train."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import INSTANCES
+
+WAITS_SECONDS = 120
+SAYING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs have it ignored
+from importlib import import_module
+
+def saying(where, what):
+    module, name = where.rsplit(".", 1)
+    module = import_module(module)
+    usual = getattr(module, name)
+    def said(*args, **kwargs):
+        os.write(2, what)  # in one piece: workers say it side by side
+        return usual(*args, **kwargs)
+    setattr(module, name, said)
+
+where = sys.argv.pop(1)
+if where == "import":
+    class Slow:
+        def find_spec(self, name, path, target=None):
+            if name == "scipy":
+                os.write(2, b"now\\n")
+                try:
+                    while True: sum(range(1000))
+                except BaseException as error:
+                    raise ImportError("a library that is broken off says what it likes") from error
+    sys.meta_path.insert(0, Slow())
+else:
+    saying(where, b"now\\n")
+from poet.cli.main import main
+main()
+"""
+"""A `poet` command that says `now` when it comes to a place."""
+PLANNING = "poet.planner.search.portfolio._work"
+
+
+def interrupted(where: str, *command: str | Path, times: int = 1) -> tuple[int, str, str]:
+    """Exit code and output of a command that gets SIGINT when it is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SAYING, where, *map(str, command)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        for line in iter(process.stderr.readline, ""):
+            if line == "now\n":
+                break
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=WAITS_SECONDS)
+    finally:
+        process.kill()
+    return process.returncode, out, re.sub(r"^now\n", "", err, flags=re.MULTILINE)
+
+
+NOTHING = (130, "", "error: interrupted\n")
+LARGE = INSTANCES / "bert-m4.json"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("compare", LARGE, "--ram=60MB"), ("frontier", LARGE)],
+    ids=lambda command: command[0],
+)
+def test_while_a_comparison_plans(command: tuple[str, ...]) -> None:
+    assert interrupted(PLANNING, *command, "--time-limit=600") == NOTHING
+
+
+def test_no_training_starts_after_it(tmp_path: Path) -> None:
+    model = ("train", "lenet?batch=4", "--ram=600KB", f"--store={tmp_path / 'pages'}")
+    weights = tmp_path / "weights.safetensors"
+    command = (*model, "--time-limit=600", "--steps=1", f"--save={weights}")
+    assert interrupted(PLANNING, *command) == NOTHING
+    assert not weights.exists()
+    assert not any((tmp_path / "pages").iterdir())  # the page file is removed
+
+
+def test_while_it_captures() -> None:
+    command = ("plan", "lenet?batch=4", "--device=rpi4", "--no-cache")
+    assert interrupted("poet.tracer.pipeline.layout_of", *command) == NOTHING
+
+
+def test_while_it_imports() -> None:
+    """For minutes: it is not waited for, and no library is broken off."""
+    assert interrupted("import", "plan", LARGE, "--ram=60MB") == NOTHING
+
+
+def test_a_plan_in_hand_is_printed_and_written(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    command = ("plan", LARGE, "--ram=60MB", "--time-limit=600", "-o", target)
+    code, out, err = interrupted(PLANNING, *command)
+    assert (code, err) == (0, "")
+    assert "made by" in out
+    assert target.exists()
+
+
+def test_twice_is_at_once() -> None:
+    code, _, err = interrupted(PLANNING, "plan", LARGE, "--ram=60MB", "--time-limit=600", times=2)
+    assert code in (0, 130)  # two signals may arrive as one
+    assert err in ("", "error: interrupted\n")
