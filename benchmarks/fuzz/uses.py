@@ -251,8 +251,8 @@ def _export(here: Here) -> None:
 def _train(program: Program, plan: Plan) -> None:
     """A step under a plan, as a trainer takes it."""
     with contextlib.closing(MemoryStore(2**28)) as store:
-        session = Session(program, plan, store, batch())
-        executor = session.executor(batch())
+        session = Session(program, plan, store)
+        executor = session.executor()
         assert executor is not None
         session.run(executor, batch())
 

@@ -288,7 +288,7 @@ def test_a_plan_that_frees_what_it_needs_is_refused() -> None:
     plan = poet.plan(program, "rpi4", method="keep-all")
     used = program.layout.parameters["0.weight"]
     broken = msgspec.structs.replace(plan, schedule=(Free(tensor=used), *plan.schedule))
-    with pytest.raises(poet.PoetError, match=r"the plan is not valid \(input-missing\): op 0"):
+    with pytest.raises(poet.PoetError, match="the plan is not valid: op 0"):
         poet.Trainer(
             model(), F.cross_entropy, poet.SGD(lr=0.1, weight_decay=0.25), example=(X, Y),
             plan=broken,
