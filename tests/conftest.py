@@ -1,5 +1,6 @@
 """What all tests share: where things are, and the command line as a function."""
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,10 @@ from poet.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 INSTANCES = ROOT / "instances"
+
+# A run in the background is deaf to Ctrl-C, and so would be the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Outcome(NamedTuple):
@@ -28,8 +33,6 @@ def poet_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
     def run(*args: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["poet", *map(str, args)])
-        # The command leaves at once where a worker is deep inside a solver; the tests go on.
-        monkeypatch.setattr("poet.cli.main.os._exit", sys.exit)
         with pytest.raises(SystemExit) as exit_info:
             main()
         captured = capsys.readouterr()
