@@ -58,6 +58,9 @@ def sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any
             return [plain(item) for item in argument]
         if isinstance(argument, float) and not isfinite(argument):
             return {"float": str(argument)}
+        for tag in ("dtype", "device", "layout", "memory_format"):
+            if isinstance(argument, getattr(torch, tag)):
+                return {tag: str(argument).removeprefix("torch.")}
         return argument if isinstance(argument, int | float | str | None) else None
 
     names = [argument.name for argument in func._schema.arguments]

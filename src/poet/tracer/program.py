@@ -173,6 +173,12 @@ class Program:
             return program.run(batch, schedule=plan.schedule, in_store=stored)
         if schedule is None:
             schedule = tuple(Compute(op=k) for k in range(len(self.graph.ops)))
+        left_out = set(range(len(self.graph.ops))) - {
+            step.op for step in schedule if isinstance(step, Compute)
+        }
+        if left_out:
+            text = f"{self.graph.op_text(min(left_out))} never runs"
+            raise PoetError(f"the schedule does not fit the program: {text}")
         memory = Memory(self.given(batch), in_store)
         with torch.autocast(self.model_device.type, enabled=False):
             try:
