@@ -1,6 +1,7 @@
 """Caveats: where a captured step may not be eager's, in its last bits or in what it is told."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -9,7 +10,7 @@ from poet.tracer.step import Step
 from poet.tracer.walking import walk
 
 
-def caveats(step: Step, lowered: Lowered) -> tuple[str, ...]:
+def caveats(step: Step, lowered: Lowered, left_behind: Sequence[str]) -> tuple[str, ...]:
     """A sentence for each known reason why the step may differ."""
     found = []
     gated = [
@@ -22,6 +23,11 @@ def caveats(step: Step, lowered: Lowered) -> tuple[str, ...]:
         found.append(
             f"{gated[0] or 'the model'} is a GRU on a CPU: eager PyTorch applies sigmoid in place "
             "to strided pieces, a captured step to dense ones, and the last bits may differ"
+        )
+    for name in left_behind:
+        found.append(
+            f"the forward pass leaves a tensor in {name}, which a captured step does not. Return "
+            "it from the model where it is wanted"
         )
     for asked in dict.fromkeys(walk({"": step.model, "loss_fn": step.loss}).outside):
         found.append(

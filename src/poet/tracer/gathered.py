@@ -103,8 +103,9 @@ class Training:
         State stays with its parameter, also while that is frozen.
         """
         for name, held in self.state.items():
-            if other.state.get(name, {}).keys() != held.keys():
-                other.state[name] = held
+            known = other.state.setdefault(name, {})
+            for kept, value in held.items():
+                known.setdefault(kept, value)
         if len(self.rates) != len(other.rates):
             other.rates = self.rates
         return other

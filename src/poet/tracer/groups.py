@@ -52,6 +52,12 @@ def groups_of(optimizer: Any, step: Step) -> Groups:
             f"{type(optimizer).__qualname__}. It knows poet.SGD, poet.Adam and poet.AdamW and "
             "their namesakes in torch.optim; with optimizer=None the step gives out gradients"
         )
+    hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+    if any(getattr(optimizer, each, None) for each in hooks):
+        raise PoetError(
+            f"the {type(optimizer).__name__} has a hook around its steps, which a captured step "
+            "would not call. Remove it, or do the same in the loss or after the step"
+        )
     names = {id(value): name for _, name, value in reversed(list(step.owned_parameters()))}
     found, member = [], {}
     for n, group in enumerate(optimizer.param_groups):
@@ -73,7 +79,8 @@ def options_of(optimizer: Any) -> Callable[[], Any]:
     apart = ("params", "lr", "initial_lr", "max_lr", "min_lr")
 
     def options() -> Any:
-        return [
+        hooks = [*optimizer._optimizer_step_pre_hooks, *optimizer._optimizer_step_post_hooks]
+        return hooks, [
             (
                 [(name, repr(value)) for name, value in group.items() if name not in apart],
                 [id(each) for each in group["params"]],

@@ -50,7 +50,8 @@ def layout_of(
     else:
         updated, gradients = with_outputs(lowered)
     layout = _laid_out(name, lowered, updated, gradients, member or {})
-    return msgspec.structs.replace(layout, caveats=caveats(step, lowered))
+    told = caveats(step, lowered, traced.left_behind)
+    return msgspec.structs.replace(layout, caveats=told)
 
 
 def names_of(step: Step, traced: tracing.Traced) -> Names:

@@ -9,12 +9,13 @@ that it reads before it leaves another in its place is state, and refused as wel
 import contextlib
 import random
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from operator import is_
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
 from poet.tracer.step import MODEL, Step
@@ -77,42 +78,71 @@ class Before:
                 f"the forward pass calls torch.manual_seed({seeds[0]}), which a captured step "
                 "would not do again. Do it outside the step"
             )
-        self._put_attributes_back()
-        what = self._watch.change()
+        self.put_attributes_back()
+        what = self._watch.change_for_good()
         if what is not None:
             raise PoetError(
                 f"the forward pass changes {what}, which a captured step would not do again. Do it "
                 "outside the step"
             )
 
+    def names_of(self, assigned: Collection[tuple[int, str]]) -> tuple[str, ...]:
+        """What people call these attributes; buffers and parameters of modules are seen anyway."""
+        return tuple(
+            sorted(
+                _known(path, name)
+                for path, module in self._modules.items()
+                for owner, name in assigned
+                if owner == id(module) and not {name} & {*module._buffers, *module._parameters}
+            )
+        )
+
     def put_back(self) -> None:
         """All as it was, as far as Python lets us: attributes, containers, random generators."""
         torch.set_rng_state(self._state)
-        self._put_attributes_back()
+        self.put_attributes_back()
         self._watch.put_back()
 
-    def _put_attributes_back(self) -> None:
+    def put_attributes_back(self) -> None:
         for path, module in self._modules.items():
             _put_back(module, *self._attributes[path])
 
 
-@contextlib.contextmanager
-def unchanged(step: Step) -> Iterator[Callable[[Collection[int]], None]]:
-    """Leave the model and the random generators as they were, whatever a trace does to them.
+class Traces:
+    """What traces of a step do to its model, seen from outside."""
 
-    Gives a function that refuses what a captured step could not do again.
-    """
+    def __init__(self, before: Before, seeds: list[Any], assigned: set[tuple[int, str]]) -> None:
+        self._before, self._seeds, self._assigned = before, seeds, assigned
+
+    def check(self, read: Collection[int]) -> None:
+        """Refuse what a captured step could not do again."""
+        self._before.check(read, self._seeds, self._assigned)
+
+    def again(self) -> None:
+        """Before another trace: the first has failed, and may have left things behind."""
+        self._before.put_back()
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Attributes in which the forward pass leaves tensors for others to find."""
+        return self._before.names_of(self._assigned)
+
+
+@contextlib.contextmanager
+def unchanged(step: Step) -> Iterator[Traces]:
+    """Leave the model and the random generators as they were, whatever a trace does to them."""
     before, seeds, assigned = Before(step), list[Any](), set[tuple[int, str]]()
     seed, assign = torch.manual_seed, nn.Module.__setattr__
 
     def assigning(module: nn.Module, name: str, value: Any) -> None:
-        assigned.add((id(module), name))
+        if any(isinstance(x, torch.Tensor) for x in pytree.tree_leaves(value)):
+            assigned.add((id(module), name))
         assign(module, name, value)
 
     setattr(torch, "manual_seed", seeds.append)  # noqa: B010
     setattr(nn.Module, "__setattr__", assigning)  # noqa: B010
     try:
-        yield lambda read: before.check(read, seeds, assigned)
+        yield Traces(before, seeds, assigned)
     finally:
         setattr(torch, "manual_seed", seed)  # noqa: B010
         setattr(nn.Module, "__setattr__", assign)  # noqa: B010

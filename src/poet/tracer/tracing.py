@@ -42,6 +42,8 @@ class Traced(NamedTuple):
     names: dict[str, str]
     constants: dict[str, torch.Tensor]
     read: frozenset[int] = frozenset()
+    left_behind: tuple[str, ...] = ()
+    """Attributes in which the forward pass leaves tensors."""
 
 
 def trace(step: Step, report: Callable[[str], None]) -> Traced:
@@ -55,7 +57,7 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
     with (
         _tracing,
         _quiet(),
-        unchanged(step) as check,
+        unchanged(step) as traces,
         torch.enable_grad(),
         as_eager(),
     ):
@@ -64,12 +66,13 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
             report("tracing" if way is _as_it_runs else "exporting")
             try:
                 made = way(step, apart)
-                check(made.read)
-                return made
+                traces.check(made.read)
+                return made._replace(left_behind=traces.left_behind)
             except PoetError as error:
                 raise error from None
             except Exception as error:
                 failures.append(error)
+                traces.again()
         raise explanation(failures, step, MODEL) from failures[-1]
 
 

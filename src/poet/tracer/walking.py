@@ -6,38 +6,46 @@ of an installed package; classes of such code. What cannot be looked into (a fil
 of an extension) is known by its identity alone.
 """
 
-import dis
 import functools
+import random
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
 import torch
 from torch import nn
 
+from poet.tracer.code_names import names_in, outside, used_in
 from poet.tracer.keys import is_library, is_library_code
 
 SMALL_BYTES = 64 * 1024
-"""Constants up to this size are compared byte by byte; larger ones by torch's count of writes."""
+"""Constants up to this size are compared byte by byte; larger ones by torch's count of writes, and
+by a sample of so many bytes."""
 _MOST_ITEMS = 10_000
 """Larger containers are data, not settings: their length and identity are watched."""
 _ATOMS = (
     bool, int, float, complex, str, bytes, type(None), type(...), range, slice, Enum, torch.dtype,
     torch.device, torch.layout, torch.memory_format, torch.Size,
 )  # fmt: skip
-_DYNAMIC = frozenset(("getattr", "vars", "__dict__", "globals", "locals", "eval", "exec"))
+_DYNAMIC = frozenset(
+    ("getattr", "hasattr", "attrgetter", "vars", "__dict__", "globals", "locals", "eval", "exec")
+)
 """Code that names one of these may read anything, whether it mentions it or not."""
 _MODULE_INTERNALS = frozenset(vars(nn.Module()))
-_ASKS = {
-    "os": frozenset(("environ", "getenv", "listdir", "urandom")),
-    "time": frozenset(("time", "time_ns", "monotonic", "perf_counter")),
-    "datetime": frozenset(("now", "today", "utcnow")),
-}
-"""By module, what asks the world: its answer may be another at each step."""
-_GONE = object()
+_MACHINERY = frozenset(
+    ("torch", "logging", "threading", "_thread", "weakref", "_weakref", "re", "io", "_io", "queue", "ctypes",
+     "multiprocessing", "concurrent", "asyncio", "socket", "subprocess", "typing", "inspect", "abc",
+     "warnings", "contextlib", "importlib", "_frozen_importlib", "_frozen_importlib_external")
+)  # fmt: skip
+"""Packages of Python's own whose objects are no settings, and change by themselves."""
+_NOT_IN_STEPS = frozenset(
+    ("__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__",
+     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__", "__deepcopy__")
+)  # fmt: skip
+GONE = object()
 """Stands for a name that is not there."""
 
 
@@ -52,6 +60,10 @@ class Found:
         """Things whose class might be replaced."""
         self.reads: list[tuple[str, Callable[[], Any]]] = []
         """Names of a namespace, cells and slots: how to read them again."""
+        self.entries: list[tuple[int, dict[str, Any], str]] = []
+        """Those reads, by their number, that can be put back: a namespace and a name."""
+        self.caches: list[Any] = []
+        """Functions that remember what they gave, which during a trace is of no use after it."""
         self.contents: list[tuple[str, Callable[[], Any]]] = []
         """Constants: what stands for their content."""
         self.owned: list[tuple[str, torch.Tensor]] = []
@@ -60,7 +72,7 @@ class Found:
         self.mentioned: frozenset[str] | None = None
         """All names in the code that was walked; None where it may read others, too."""
         self.stored: set[str] = set()
-        """Attributes that the code puts something into."""
+        """Attributes that the code puts something into and never reads."""
         self.open: set[int] = set()
         """Dicts, by id, of which only what is mentioned can be read."""
         self.outside: list[str] = []
@@ -71,16 +83,21 @@ class Found:
 
 def walk(roots: dict[str, Any]) -> Found:
     """Find what can be read from these, each under the name that people know it by."""
-    walker = _Walker()
+    modules = [thing for thing in roots.values() if isinstance(thing, nn.Module)]
+    owned = {id(x) for each in modules for x in (*each.parameters(), *each.buffers())}
+    walker = _Walker(owned)
     for name, thing in roots.items():
         walker.visit(thing, name)
     return walker.walked()
 
 
 class _Walker:
-    def __init__(self) -> None:
+    def __init__(self, owned: set[int]) -> None:
         self.found = Found()
+        self._own = owned
+        """Tensors that the step gets anew each time; those of other modules are constants."""
         self._waiting: list[tuple[Any, str]] = []
+        self._loaded: set[str] = set()
         self._mentioned: set[str] = set()
         """All names in the code that was walked."""
         self._unmentioned: dict[str, list[Callable[[], None]]] = {}
@@ -94,7 +111,10 @@ class _Walker:
                 self.found.names[id(thing)] = name
                 self.found.held.append(thing)
                 self._look(thing, name)
-        if _DYNAMIC.isdisjoint(self._mentioned):
+        self.found.stored -= self._loaded
+        if not _DYNAMIC.isdisjoint(self._mentioned):
+            self.found.stored.clear()
+        else:
             self.found.mentioned = frozenset(self._mentioned | _MODULE_INTERNALS)
         return self.found
 
@@ -146,7 +166,12 @@ class _Walker:
             self.visit(thing.fget, name)
         elif isinstance(thing, type):
             self._class(thing, name)
-        elif not isinstance(thing, types.ModuleType):
+        elif isinstance(thing, types.BuiltinMethodType):
+            if not isinstance(thing.__self__, types.ModuleType | type(None)):
+                self.visit(thing.__self__, name)  # the `get` of a dict
+        elif isinstance(thing, types.ModuleType):
+            self._python_module(thing, ())
+        else:
             self._instance(thing, name)
 
     def _container(self, among: list[Any], thing: Any, name: str) -> None:
@@ -187,20 +212,23 @@ class _Walker:
                 self.visit(value, path)
 
     def _owned(self, tensor: torch.Tensor | None, name: str) -> None:
-        if tensor is not None and id(tensor) not in self.found.names:
-            self.found.names[id(tensor)] = name
-            self.found.owned.append((name, tensor))
+        if tensor is None or id(tensor) in self.found.names:
+            return
+        if id(tensor) not in self._own:
+            self.visit(tensor, name)
+            return
+        self.found.names[id(tensor)] = name
+        self.found.owned.append((name, tensor))
 
     def _constant(self, tensor: torch.Tensor, name: str) -> None:
         """A tensor that nobody owns is a constant of the step."""
         if tensor.is_inference() or tensor.layout != torch.strided:
             return
-        small = tensor.numel() * tensor.element_size() <= SMALL_BYTES
-        with_bytes = small and tensor.device.type == "cpu"
+        on_cpu = tensor.device.type == "cpu"
 
         def content() -> Any:
             about = (tensor.dtype, tensor.shape, tensor.data_ptr(), tensor._version)
-            return (*about, _bytes(tensor)) if with_bytes else about
+            return (*about, _bytes(tensor)) if on_cpu else about
 
         self.found.contents.append((name, content))
 
@@ -211,18 +239,24 @@ class _Walker:
         self.visit(function.__kwdefaults__, name)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
         for free, cell in cells:
-            read = functools.partial(getattr, cell, "cell_contents", _GONE)
+            read = functools.partial(getattr, cell, "cell_contents", GONE)
             self._read(free, functools.partial(_or_gone, read))
             self.visit(_or_gone(read), free)
         if is_library_code(function):
             return
         from_module, others = names_in(function.__code__)
         self._mention(from_module | others)
-        self.found.stored |= _stored_in(function.__code__)
+        stored, loaded, imported = used_in(function.__code__)
+        self.found.stored |= stored
+        self._loaded |= loaded
+        for each in imported:
+            if isinstance(sys.modules.get(each), types.ModuleType):
+                self._python_module(sys.modules[each], others)
+                self.found.outside += outside({each}, others, {each: sys.modules[each]})
         space = function.__globals__
-        self.found.outside += _outside(from_module, others, space)
+        self.found.outside += outside(from_module, others, space)
         for key in from_module:
-            self._read(f"{function.__module__}.{key}", functools.partial(space.get, key, _GONE))
+            self._entry(space, key, function.__module__)
             value = space.get(key)
             if isinstance(value, types.ModuleType):
                 self._python_module(value, others)
@@ -230,19 +264,45 @@ class _Walker:
                 self.visit(value, key)
 
     def _python_module(self, module: types.ModuleType, names: Iterable[str]) -> None:
-        """What code that names a module may take from it: `F.relu`, `config.SCALE`."""
-        space, ours = vars(module), not is_library(module.__name__)
-        for name in names:
-            if name in space:
-                path = f"{module.__name__}.{name}"
-                self._read(path, functools.partial(space.get, name, _GONE))
-                if ours:
-                    self.visit(space[name], path)
+        """What code that names a module may take from it: `F.relu`, `config.SCALE`.
+
+        Of a module of the user's own that is whatever any code mentions, at whatever depth.
+        """
+        space = vars(module)
+        if is_library(module.__name__):
+            for name in names:
+                if name in space:
+                    self._entry(space, name, module.__name__)
+            return
+        if id(space) in self.found.names:
+            return
+        self.found.names[id(space)] = module.__name__
+        self.found.held.append(space)
+        for name, value in list(space.items()):
+            if name.startswith("__"):
+                continue
+
+            def look(name: str = name, value: Any = value) -> None:
+                self._entry(space, name, module.__name__)
+                self.visit(value, f"{module.__name__}.{name}")
+
+            self._when_mentioned(name, look)
+
+    def _entry(self, space: dict[str, Any], name: str, owner: str) -> None:
+        """A name in a namespace, which can be read again and put back."""
+        self.found.entries.append((len(self.found.reads), space, name))
+        self._read(f"{owner}.{name}", functools.partial(space.get, name, GONE))
+
+    def _numpy(self, thing: Any, name: str) -> None:
+        if type(thing).__name__ == "ndarray":
+            self.found.contents.append((name, _sampled(thing)))
+        elif hasattr(thing, "bit_generator"):
+            self.found.contents.append((name, lambda: repr(thing.bit_generator.state)))
 
     def _class(self, kind: type, name: str) -> None:
         if is_library(kind.__module__):
             if issubclass(kind, nn.Module):
-                self._read(f"{name}.forward", functools.partial(getattr, kind, "forward", _GONE))
+                self._read(f"{name}.forward", functools.partial(getattr, kind, "forward", GONE))
             return
         for base in kind.__mro__[1:]:
             self.visit(base, base.__qualname__)
@@ -251,64 +311,48 @@ class _Walker:
             path = f"{name}.{key}"
 
             def look(key: str = key, value: Any = value, path: str = path) -> None:
-                self._read(path, functools.partial(space.get, key, _GONE))
+                self._read(path, functools.partial(space.get, key, GONE))
                 self.visit(value, path)
 
-            if key in ("__call__", "__getattr__"):
-                look()
-            elif not key.startswith("__"):
+            if not key.startswith("__"):
                 self._when_mentioned(key, look)
+            elif isinstance(value, types.FunctionType) and key not in _NOT_IN_STEPS:
+                look()  # Python calls it by itself: x[0], len(x), x + y
+        self.found.contents.append((f"the attributes of {name}", lambda: len(space)))
 
     def _instance(self, thing: Any, name: str) -> None:
         """An object of somebody's class: its attributes. Those of Python's own are left alone."""
         kind = type(thing)
         package = kind.__module__.partition(".")[0]
         if package == "numpy":
-            if kind.__name__ == "ndarray" and thing.nbytes <= SMALL_BYTES:
-                self.found.contents.append((name, thing.tobytes))
+            self._numpy(thing, name)
             return
-        if package in sys.stdlib_module_names and kind is not types.SimpleNamespace:
+        if isinstance(thing, random.Random):
+            self.found.contents.append((name, thing.getstate))
+            return
+        if isinstance(thing, Iterator):
+            self.found.outside.append(f"{name}, an iterator")
+            return
+        if isinstance(thing, functools._lru_cache_wrapper):
+            self.found.caches.append(thing)
+            self.visit(thing.__wrapped__, name)
+            return
+        if package in _MACHINERY or (package == "builtins" and not hasattr(thing, "__dict__")):
             return
         self.found.objects.append(thing)
         self.visit(kind, kind.__qualname__)
         if isinstance(getattr(thing, "__dict__", None), dict):
             self.visit(vars(thing), name)
         for key in _slots(kind):
-            read = functools.partial(getattr, thing, key, _GONE)
+            read = functools.partial(getattr, thing, key, GONE)
             self._read(f"{name}.{key}", read)
             self.visit(read(), f"{name}.{key}")
 
 
-def names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """The names that a function, or one written inside it, takes from its module, and others."""
-    from_module = {
-        str(step.argval)
-        for step in dis.get_instructions(code)
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    others = set(code.co_names) - from_module
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            more, rest = names_in(inner)
-            from_module, others = from_module | more, others | rest
-    return from_module, others
-
-
-def _outside(from_module: set[str], others: set[str], space: dict[str, Any]) -> list[str]:
-    """The environment, the clock and files, where code names them."""
-    found: list[str] = [x for x in ("open", "input") if x in from_module and x not in space]
-    for name in sorted(from_module):
-        thing = space.get(name)
-        if isinstance(thing, types.ModuleType | type):  # time.time(), datetime.now()
-            home = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
-            found += [f"{name}.{each}" for each in sorted(_ASKS.get(home, frozenset()) & others)]
-        elif getattr(thing, "__name__", "") in _ASKS.get(getattr(thing, "__module__", ""), ()):
-            found.append(name)
-    return found
-
-
-def _stored_in(code: types.CodeType) -> set[str]:
-    return {str(s.argval) for s in dis.get_instructions(code) if s.opname == "STORE_ATTR"}
+def _sampled(array: Any) -> Callable[[], bytes]:
+    """All bytes of a small array, and a sample of a large one."""
+    step = 1 + array.nbytes // SMALL_BYTES
+    return lambda: array.reshape(-1)[::step].tobytes()
 
 
 def _own_classes(kind: type) -> list[type]:
@@ -324,7 +368,7 @@ def _or_gone(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except ValueError:  # an empty cell
-        return _GONE
+        return GONE
 
 
 def _slots(kind: type) -> list[str]:
@@ -336,5 +380,7 @@ def _slots(kind: type) -> list[str]:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return bytes(flat.numpy())
+    """All bytes of a small tensor, and a sample of a large one."""
+    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach().flatten()
+    step = 1 + tensor.numel() * tensor.element_size() // SMALL_BYTES
+    return bytes(flat[::step].contiguous().view(torch.uint8).numpy())

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from poet.tracer.keys import autocast_around, torch_settings
-from poet.tracer.walking import Found, walk
+from poet.tracer.walking import GONE, Found, walk
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _GLOBAL_HOOKS = [
@@ -63,6 +63,15 @@ class Watch:
 
     def change(self) -> str | None:
         """The first thing that is not as it was, in words; None where all is."""
+        if self._is_same():
+            return None
+        what = self._difference()
+        if what is None:
+            self._take()  # other objects of the same value
+        return what
+
+    def change_for_good(self) -> str | None:
+        """The same, without forgetting how things were."""
         return None if self._is_same() else self._difference()
 
     def _is_same(self) -> bool:
@@ -85,13 +94,21 @@ class Watch:
         )
 
     def put_back(self) -> None:
-        """Give containers the contents that they had."""
+        """Give namespaces and containers the contents that they had; functions forget."""
+        for number, space, name in self._found.entries:
+            before = self._reads[number]
+            if before is GONE:
+                space.pop(name, None)
+            elif space.get(name) is not before:
+                space[name] = before
+        for each in self._found.caches:
+            each.cache_clear()
         at = 0
-        for each, count in zip(self._dicts, self._lengths, strict=False):
+        for held, count in zip(self._dicts, self._lengths, strict=False):
             keys, values = self._keys[at : at + count], self._values[at : at + count]
-            if len(each) != count or not all(map(is_, each.values(), values)):
-                each.clear()
-                each.update(zip(keys, values, strict=True))
+            if len(held) != count or not all(map(is_, held.values(), values)):
+                held.clear()
+                held.update(zip(keys, values, strict=True))
             at += count
         at = 0
         for items, count in zip(self._lists, self._lengths[len(self._dicts) :], strict=True):
@@ -108,7 +125,7 @@ class Watch:
 
     def _kinds_now(self) -> list[Any]:
         return [
-            (t.requires_grad, t.dtype, t.shape, t.device, t.layout, not t._backward_hooks)
+            (t.requires_grad, t.dtype, t.shape, t.device, t.layout, not _hooks(t))
             for t in self._owned
         ]
 
@@ -131,7 +148,7 @@ class Watch:
     # What is different
 
     def _difference(self) -> str | None:
-        """Where something truly differs, its name; else the picture is taken anew."""
+        """Where something truly differs, its name."""
         found = self._found
         if self._settings != self._settings_now():
             if self._settings[0] != self._settings_now()[0]:
@@ -174,8 +191,11 @@ class Watch:
         for thing, kind in zip(found.objects, self._types, strict=True):
             if type(thing) is not kind:
                 return f"the class of {found.names[id(thing)]}"
-        self._take()
         return None
+
+
+def _hooks(tensor: torch.Tensor) -> bool:
+    return bool(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
 def _tensor_text(
@@ -190,7 +210,7 @@ def _tensor_text(
     ):
         if was != now:
             return f"the {what} of {name}, from {was} to {now}"
-    if (not tensor._backward_hooks) != kind[5]:
+    if (not _hooks(tensor)) != kind[5]:
         return f"the gradient hooks of {name}"
     if tensor.stride() != stride and any(tensor.stride()):
         return f"the memory format of {name}"
@@ -222,6 +242,8 @@ def _entry_text(
             if isinstance(was, _PLAIN) and isinstance(here, _PLAIN):
                 return f"{path}, from {was!r} to {here!r}"
             return path
+    if readable is None and list(before) != list(now):
+        return f"the order of {name or 'the model'}"
     return None
 
 

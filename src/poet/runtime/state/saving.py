@@ -32,8 +32,8 @@ def state_dict(session: Session) -> dict[str, Any]:
         return {
             "model": {name: value.clone() for name, value in model.state_dict().items()},
             "optimizer": {
-                name: {kept: value.clone() for kept, value in held.items()}
-                for name, held in session.program.state.items()
+                name: {kept: session.program.state[name][kept].clone() for kept in held}
+                for name, held in session.program.layout.state.items()
             },
             "rest": {name: kept.tensor.clone() for name, kept in session.persistent.rest().items()},
             "steps": session.steps,
