@@ -1,5 +1,6 @@
 """A model that changes after its step was captured: noticed at the next step, or refused."""
 
+import argparse
 import copy
 import logging
 import os
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,6 +267,111 @@ def test_learning_rates_of_a_torch_optimizer_are_set_through_the_trainer() -> No
     assert trainer.learning_rates == [0.5]
     with pytest.raises(poet.PoetError, match="one a parameter group"):
         trainer.learning_rates.append(0.1)
+
+
+def test_who_asks_a_torch_optimizer_for_the_trainers_state_is_told() -> None:
+    model = Net()
+    given = sgd(model)
+    before = given.state_dict()
+    trainer = poet.Trainer(model, F.mse_loss, given, example=(X, Y), time_limit=0.5)
+    trainer.step(X, Y)
+    with pytest.warns(poet.PoetWarning, match=r"trainer\.state_dict"):
+        given.state_dict()
+    with pytest.raises(poet.PoetError, match="has taken this optimizer's state already"):
+        given.load_state_dict(before)
+    trainer.close()
+    given.load_state_dict(before)
+    given.register_step_pre_hook(lambda *_: None)
+    with pytest.raises(poet.PoetError, match="has a hook around its steps"):
+        poet.Trainer(model, F.mse_loss, given, example=(X, Y), time_limit=0.5)
+
+
+class Config:
+    def __init__(self) -> None:
+        self.gain = 1.0
+
+
+def hidden(model: nn.Module) -> Callable[[], Any]:
+    """Ways to read what no module owns, and how each changes."""
+    teacher = nn.Linear(8, 8).requires_grad_(False)
+    settings, module = argparse.Namespace(gain=1.0), types.ModuleType("settings_of_mine")
+    module.gain = 1.0  # type: ignore[attr-defined]
+    model.teacher_, model.settings, model.module = [teacher], settings, module  # type: ignore[assignment]
+    model.order, model.config = {"a": 1.0, "b": 2.0}, Config()  # type: ignore[assignment]
+
+    def change() -> None:
+        with torch.no_grad():
+            teacher.weight.mul_(2)
+        settings.gain, module.gain = 3.0, 2.0  # type: ignore[attr-defined]
+
+    return change
+
+
+class Reads(nn.Module):
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.fc, self.what = nn.Linear(8, 8), what
+
+    def forward(self, x: torch.Tensor) -> Any:
+        made = self.fc(x)
+        if self.what == "teacher":
+            return made * self.teacher_[0](x)  # type: ignore[index, operator]
+        if self.what == "namespace":
+            return made * self.settings.gain  # type: ignore[union-attr]
+        if self.what == "module":
+            return made * self.module.gain  # type: ignore[union-attr]
+        first, second = self.order.values()  # type: ignore[operator]
+        return made * first - second
+
+
+@pytest.mark.parametrize("what", ["teacher", "namespace", "module", "order"])
+def test_what_no_module_owns_is_watched_as_well(what: str) -> None:
+    torch.manual_seed(0)
+    model = Reads(what)
+    eager = Reads(what)
+    eager.load_state_dict(model.state_dict())
+    torch.manual_seed(1)
+    changes = [hidden(model)]
+    torch.manual_seed(1)
+    changes.append(hidden(eager))
+    trainer = poet.Trainer(model, F.mse_loss, sgd(model), example=(X, Y), time_limit=0.5)
+    given = sgd(eager)
+    for n in range(2):
+        if n:
+            for each in changes:
+                each()
+            for net in (model, eager):
+                net.order["a"] = net.order.pop("a")  # type: ignore[operator, index, union-attr]
+        given.zero_grad()
+        loss = F.mse_loss(eager(X), Y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        given.step()
+        assert same_bits(loss.detach(), trainer.step(X, Y))
+
+
+def test_what_a_trace_left_in_globals_and_objects_is_put_back() -> None:
+    record = Config()
+    record.out = None  # type: ignore[attr-defined]
+
+    class Records(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            record.out = super().forward(x)  # type: ignore[attr-defined]
+            return record.out  # type: ignore[attr-defined]
+
+    model = Records()
+    with pytest.raises(poet.PoetError, match="changes record"):
+        poet.capture(model, F.mse_loss, example=(X, Y), cache=False)
+    assert record.out is None  # type: ignore[attr-defined]
+    model(X)
+
+
+def test_momentum_that_goes_and_comes_back_is_the_same() -> None:
+    def momentum(_: Any, optimizer: Any, n: int) -> None:
+        optimizer.param_groups[0]["momentum"] = 0.0 if n == 2 else 0.9
+
+    expected, found, eager, model = both(momentum, sgd)
+    assert all(map(same_bits, expected, found))
+    assert all(map(same_bits, eager.parameters(), model.parameters()))
 
 
 def test_what_a_watch_costs() -> None:

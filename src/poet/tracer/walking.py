@@ -36,11 +36,12 @@ _DYNAMIC = frozenset(
 """Code that names one of these may read anything, whether it mentions it or not."""
 _MODULE_INTERNALS = frozenset(vars(nn.Module()))
 _MACHINERY = frozenset(
-    ("torch", "logging", "threading", "_thread", "weakref", "_weakref", "re", "io", "_io", "queue", "ctypes",
-     "multiprocessing", "concurrent", "asyncio", "socket", "subprocess", "typing", "inspect", "abc",
-     "warnings", "contextlib", "importlib", "_frozen_importlib", "_frozen_importlib_external")
+    ("torch", "logging", "threading", "_thread", "weakref", "_weakref", "re", "io", "_io", "queue",
+     "ctypes", "multiprocessing", "concurrent", "asyncio", "socket", "subprocess", "typing", "abc",
+     "inspect", "warnings", "contextlib", "importlib", "_frozen_importlib",
+     "_frozen_importlib_external")
 )  # fmt: skip
-"""Packages of Python's own whose objects are no settings, and change by themselves."""
+"""Packages whose objects are no settings, and change by themselves."""
 _NOT_IN_STEPS = frozenset(
     ("__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__",
      "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__", "__deepcopy__")

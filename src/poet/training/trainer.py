@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from poet.errors import PoetError, PoetWarning
 from poet.planning.question import read_costs, terms
@@ -139,6 +140,7 @@ class Trainer:
         self.costs_text = f"costs measured on {where}" if is_given else f"the rates of {where}"
         self.is_measured = asked.costs is not None
         """Whether the plan's seconds and joules were measured: else they are not this machine's."""
+        self._guards = _guards(optimizer)
         self._folders: set[Path] = set()
         """Where this training keeps checkpoints, or had them from."""
 
@@ -269,6 +271,8 @@ class Trainer:
 
     def close(self, bring_back: bool = True) -> None:
         """Bring parameters back into RAM, unless a step failed, and remove the page file."""
+        for guard in self._guards:
+            guard.remove()
         self._planned.close(bring_back)
 
     def __enter__(self) -> "Trainer":
@@ -276,3 +280,28 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _guards(optimizer: Any) -> list[RemovableHandle]:
+    """A torch optimizer's state is the trainer's from here on: say so to who asks for it there."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return []
+
+    def asked(_: torch.optim.Optimizer) -> None:
+        warnings.warn(
+            "a poet.Trainer has this optimizer's state: what is here is as it was before the "
+            "trainer. Use trainer.state_dict(), or trainer.save()",
+            PoetWarning,
+            stacklevel=3,
+        )
+
+    def loaded(*_: Any) -> None:
+        raise PoetError(
+            "a poet.Trainer has taken this optimizer's state already. Load it before the trainer "
+            "is made, or into the trainer: trainer.load_state_dict(), trainer.load()"
+        )
+
+    return [
+        optimizer.register_state_dict_pre_hook(asked),
+        optimizer.register_load_state_dict_pre_hook(loaded),
+    ]
