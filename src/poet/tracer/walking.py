@@ -6,6 +6,7 @@ of an installed package; classes of such code. What cannot be looked into (a fil
 of an extension) is known by its identity alone.
 """
 
+import contextvars
 import functools
 import random
 import sys
@@ -330,6 +331,9 @@ class _Walker:
             return
         if isinstance(thing, random.Random):
             self.found.contents.append((name, thing.getstate))
+            return
+        if isinstance(thing, contextvars.ContextVar):
+            self.found.contents.append((name, functools.partial(thing.get, None)))
             return
         if isinstance(thing, Iterator):
             self.found.outside.append(f"{name}, an iterator")
