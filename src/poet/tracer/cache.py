@@ -1,6 +1,6 @@
 """Cache: layouts of captured steps on disk, so that the same step is traced once.
 
-One file for each key, in `$POET_CACHE`, or `poet/captures` where the system keeps caches. A layout
+One file for each key, in `$POET_CACHE`, or `poet/steps` where the system keeps caches. A layout
 decides what a training computes, so one is taken only where this user kept it, under this very key
 (`private_folder`). Anything else is as good as none and said once in the log; so is a file that
 cannot be read. A folder that cannot be written is left alone: the cache saves time and never stands
@@ -29,7 +29,7 @@ def folder() -> Path:
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "poet" / "captures"
+    return Path(base) / "poet" / "steps"
 
 
 def find(key: str) -> Layout | None:
