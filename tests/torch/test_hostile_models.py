@@ -163,6 +163,7 @@ class Stashes(Base):
         return self.last
 
 
+@pytest.mark.filterwarnings("ignore:the forward pass leaves a tensor in last")
 def test_capture_leaves_nothing_in_the_model() -> None:
     model = Stashes()
     poet.capture(model, mse, example=(X, Y), cache=False)

@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
+from poet.tracer.keys import is_library
 from poet.tracer.step import MODEL, Step
 from poet.tracer.watch import Watch
 
@@ -87,13 +88,15 @@ class Before:
             )
 
     def names_of(self, assigned: Collection[tuple[int, str]]) -> tuple[str, ...]:
-        """What people call these attributes; buffers and parameters of modules are seen anyway."""
+        """What people call these attributes of their own modules, but for buffers, which last."""
         return tuple(
             sorted(
                 _known(path, name)
                 for path, module in self._modules.items()
                 for owner, name in assigned
-                if owner == id(module) and not {name} & {*module._buffers, *module._parameters}
+                if owner == id(module)
+                and not is_library(type(module).__module__)
+                and name not in {*module._buffers, *module._parameters}
             )
         )
 
