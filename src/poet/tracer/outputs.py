@@ -111,6 +111,12 @@ class Made(NamedTuple):
     number: int
 
 
+class _Last:
+    """What the last call returned. Not a list: `torch.export` puts attributes that are one back."""
+
+    returned: Returned | None = None
+
+
 class Outputs(Step):
     """The model alone, from the tensors of a call to those that it makes.
 
@@ -122,11 +128,12 @@ class Outputs(Step):
     def __init__(self, model: nn.Module, call: Called, autocast: torch.dtype | None) -> None:
         super().__init__(model, None, call.taken_apart(), autocast)
         self._used = call.used
-        self._returned: list[Returned] = []
+        self._last = _Last()
 
     @property
     def returned(self) -> Returned:
-        return self._returned[0]
+        assert self._last.returned is not None
+        return self._last.returned
 
     def taken_apart(self, batch: Any) -> Example:
         assert isinstance(batch, Called)
@@ -168,7 +175,7 @@ class Outputs(Step):
                 "no output of the model depends on a trainable parameter, or on an input that "
                 "requires a gradient. Call it under torch.no_grad()"
             )
-        self._returned[:] = [Returned(tuple(parts), spec, trained, used)]
+        self._last.returned = Returned(tuple(parts), spec, trained, used)
         return tuple(
             (tensor if wanted else tensor.detach()).clone()
             for tensor, wanted in zip(tensors.values(), used, strict=True)
