@@ -7,10 +7,11 @@ from torch import nn
 
 from poet.tracer.lowered import Lowered
 from poet.tracer.step import Step
-from poet.tracer.walking import walk
 
 
-def caveats(step: Step, lowered: Lowered, left_behind: Sequence[str]) -> tuple[str, ...]:
+def caveats(
+    step: Step, lowered: Lowered, left_behind: Sequence[str], outside: Sequence[str]
+) -> tuple[str, ...]:
     """A sentence for each known reason why the step may differ."""
     found = []
     gated = [
@@ -29,7 +30,7 @@ def caveats(step: Step, lowered: Lowered, left_behind: Sequence[str]) -> tuple[s
             f"the forward pass leaves a tensor in {name}, which a captured step does not. Return "
             "it from the model where it is wanted"
         )
-    for asked in dict.fromkeys(walk({"": step.model, "loss_fn": step.loss}).outside):
+    for asked in outside:
         found.append(
             f"the step asks for {asked}, which may answer something else at each step; a captured "
             "step has its answer once"

@@ -2,7 +2,8 @@
 
 import dis
 import types
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 _ASKS = {
     "os": frozenset(("environ", "getenv", "listdir", "urandom")),
@@ -12,25 +13,47 @@ _ASKS = {
 """By module, what asks the world: its answer may be another at each step."""
 
 
-def names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """The names that a function, or one written inside it, takes from its module, and others."""
-    from_module = {
-        str(step.argval)
-        for step in dis.get_instructions(code)
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    others = set(code.co_names) - from_module
+class Mentions(NamedTuple):
+    """Names in a function's code, and in that of functions written inside it."""
+
+    from_module: frozenset[str]
+    """What it takes from its module, or from Python."""
+    others: frozenset[str]
+    stored: frozenset[str]
+    """Attributes that it puts something into."""
+    loaded: frozenset[str]
+    """Attributes that it reads."""
+    imported: frozenset[str]
+
+
+_BY_STEP = {
+    "LOAD_GLOBAL": "from_module", "LOAD_NAME": "from_module", "STORE_ATTR": "stored",
+    "LOAD_ATTR": "loaded", "LOAD_METHOD": "loaded", "LOAD_SUPER_ATTR": "loaded",
+    "IMPORT_NAME": "imported",
+}  # fmt: skip
+
+
+def mentions(code: types.CodeType) -> Mentions:
+    """What code mentions."""
+    found: dict[str, set[str]] = {field: set() for field in Mentions._fields}
+    for step in dis.get_instructions(code):
+        if step.opname in _BY_STEP:
+            found[_BY_STEP[step.opname]].add(str(step.argval))
+    found["others"] = set(code.co_names) - found["from_module"]
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            more, rest = names_in(inner)
-            from_module, others = from_module | more, others | rest
-    return from_module, others
+            for field, names in mentions(inner)._asdict().items():
+                found[field] |= names
+    return Mentions(**{field: frozenset(names) for field, names in found.items()})
 
 
-def outside(from_module: set[str], others: set[str], space: dict[str, Any]) -> list[str]:
+def outside(
+    from_module: Iterable[str], others: frozenset[str], space: Mapping[str, Any]
+) -> list[str]:
     """The environment, the clock and files, where code names them."""
-    found: list[str] = [x for x in ("open", "input") if x in from_module and x not in space]
-    for name in sorted(from_module):
+    names = sorted(from_module)
+    found: list[str] = [x for x in ("open", "input") if x in names and x not in space]
+    for name in names:
         thing = space.get(name)
         if isinstance(thing, types.ModuleType | type):  # time.time(), datetime.now()
             home = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
@@ -38,20 +61,3 @@ def outside(from_module: set[str], others: set[str], space: dict[str, Any]) -> l
         elif getattr(thing, "__name__", "") in _ASKS.get(getattr(thing, "__module__", ""), ()):
             found.append(name)
     return found
-
-
-def used_in(code: types.CodeType) -> tuple[set[str], set[str], set[str]]:
-    """Attributes that code stores and loads, and modules that it imports."""
-    stored, loaded, imported = set(), set(), set()
-    for step in dis.get_instructions(code):
-        if step.opname == "STORE_ATTR":
-            stored.add(str(step.argval))
-        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
-            loaded.add(str(step.argval))
-        elif step.opname == "IMPORT_NAME":
-            imported.add(str(step.argval))
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            more = used_in(inner)
-            stored, loaded, imported = stored | more[0], loaded | more[1], imported | more[2]
-    return stored, loaded, imported

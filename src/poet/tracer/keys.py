@@ -9,7 +9,6 @@ extension) makes the step uncacheable: a missing key costs seconds, a wrong one 
 user's trust.
 """
 
-import dis
 import functools
 import hashlib
 import os
@@ -25,6 +24,7 @@ import msgspec
 import torch
 from torch import nn
 
+from poet.tracer.code_names import mentions
 from poet.tracer.step import Step
 from poet.tracer.versions import versions
 
@@ -265,10 +265,10 @@ def _names_in(code: types.CodeType) -> list[str]:
 
     An import inside a function is one of the risky ways to reach what is not seen here.
     """
-    if any(step.opname == "IMPORT_NAME" for step in dis.get_instructions(code)):
+    names = mentions(code)
+    if names.imported:
         raise _CannotTell
-    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return sorted({*code.co_names, *(name for each in inner for name in _names_in(each))})
+    return sorted(names.from_module | names.others)
 
 
 def is_library_code(function: types.FunctionType) -> bool:

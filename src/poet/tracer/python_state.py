@@ -100,6 +100,11 @@ class Before:
             )
         )
 
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """What the step asks the world for."""
+        return self._watch.outside
+
     def put_back(self) -> None:
         """All as it was, as far as Python lets us: attributes, containers, random generators."""
         torch.set_rng_state(self._state)
@@ -131,11 +136,16 @@ class Traces:
         """Attributes in which the forward pass leaves tensors for others to find."""
         return self._before.names_of(self._assigned)
 
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """What the step asks the world for."""
+        return self._before.outside
+
 
 @contextlib.contextmanager
 def unchanged(step: Step) -> Iterator[Traces]:
     """Leave the model and the random generators as they were, whatever a trace does to them."""
-    before, seeds, assigned = Before(step), list[Any](), set[tuple[int, str]]()
+    seeds, assigned = list[Any](), set[tuple[int, str]]()
     seed, assign = torch.manual_seed, nn.Module.__setattr__
 
     def assigning(module: nn.Module, name: str, value: Any) -> None:
@@ -146,11 +156,14 @@ def unchanged(step: Step) -> Iterator[Traces]:
     setattr(torch, "manual_seed", seeds.append)  # noqa: B010
     setattr(nn.Module, "__setattr__", assigning)  # noqa: B010
     try:
-        yield Traces(before, seeds, assigned)
+        before = Before(step)  # as it is now, listened to: what puts it back goes on listening
+        try:
+            yield Traces(before, seeds, assigned)
+        finally:
+            before.put_back()
     finally:
         setattr(torch, "manual_seed", seed)  # noqa: B010
         setattr(nn.Module, "__setattr__", assign)  # noqa: B010
-        before.put_back()
 
 
 def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -44,6 +44,8 @@ class Traced(NamedTuple):
     read: frozenset[int] = frozenset()
     left_behind: tuple[str, ...] = ()
     """Attributes in which the forward pass leaves tensors."""
+    outside: tuple[str, ...] = ()
+    """What the step asks the world for."""
 
 
 def trace(step: Step, report: Callable[[str], None]) -> Traced:
@@ -67,7 +69,7 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
             try:
                 made = way(step, apart)
                 traces.check(made.read)
-                return made._replace(left_behind=traces.left_behind)
+                return made._replace(left_behind=traces.left_behind, outside=traces.outside)
             except PoetError as error:
                 raise error from None
             except Exception as error:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from poet.tracer.code_names import names_in, outside, used_in
+from poet.tracer.code_names import mentions, outside
 from poet.tracer.keys import is_library, is_library_code
 
 SMALL_BYTES = 64 * 1024
@@ -27,7 +27,7 @@ SMALL_BYTES = 64 * 1024
 by a sample of so many bytes."""
 _MOST_ITEMS = 10_000
 """Larger containers are data, not settings: their length and identity are watched."""
-_ATOMS = (
+ATOMS = (
     bool, int, float, complex, str, bytes, type(None), type(...), range, slice, Enum, torch.dtype,
     torch.device, torch.layout, torch.memory_format, torch.Size,
 )  # fmt: skip
@@ -121,7 +121,7 @@ class _Walker:
         return self.found
 
     def visit(self, thing: Any, name: str) -> None:
-        if not isinstance(thing, _ATOMS):
+        if not isinstance(thing, ATOMS):
             self._waiting.append((thing, name))
 
     def _when_mentioned(self, name: str, look: Callable[[], None]) -> None:
@@ -246,22 +246,21 @@ class _Walker:
             self.visit(_or_gone(read), free)
         if is_library_code(function):
             return
-        from_module, others = names_in(function.__code__)
-        self._mention(from_module | others)
-        stored, loaded, imported = used_in(function.__code__)
-        self.found.stored |= stored
-        self._loaded |= loaded
-        for each in imported:
+        names = mentions(function.__code__)
+        self._mention(names.from_module | names.others)
+        self.found.stored |= names.stored
+        self._loaded |= names.loaded
+        for each in names.imported:
             if isinstance(sys.modules.get(each), types.ModuleType):
-                self._python_module(sys.modules[each], others)
-                self.found.outside += outside({each}, others, {each: sys.modules[each]})
+                self._python_module(sys.modules[each], names.others)
+                self.found.outside += outside([each], names.others, sys.modules)
         space = function.__globals__
-        self.found.outside += outside(from_module, others, space)
-        for key in from_module:
+        self.found.outside += outside(names.from_module, names.others, space)
+        for key in names.from_module:
             self._entry(space, key, function.__module__)
             value = space.get(key)
             if isinstance(value, types.ModuleType):
-                self._python_module(value, others)
+                self._python_module(value, names.others)
             else:
                 self.visit(value, key)
 
@@ -323,7 +322,7 @@ class _Walker:
         self.found.contents.append((f"the attributes of {name}", lambda: len(space)))
 
     def _instance(self, thing: Any, name: str) -> None:
-        """An object of somebody's class: its attributes. Those of Python's own are left alone."""
+        """An object of somebody's class: its attributes, or what stands for its state."""
         kind = type(thing)
         package = kind.__module__.partition(".")[0]
         if package == "numpy":

@@ -10,8 +10,8 @@ What is walked is what `walking` finds; code of installed packages is taken as i
 are not. What a forward pass writes itself is not watched: `keys` and `python_state` see to that.
 """
 
-from collections.abc import Callable, Collection
-from itertools import chain
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain, islice
 from operator import is_
 from typing import Any
 
@@ -19,9 +19,8 @@ import torch
 from torch import nn
 
 from poet.tracer.keys import autocast_around, torch_settings
-from poet.tracer.walking import GONE, Found, walk
+from poet.tracer.walking import ATOMS, GONE, Found, walk
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _GLOBAL_HOOKS = [
     value
     for name, value in vars(nn.modules.module).items()
@@ -93,32 +92,44 @@ class Watch:
             and self._options == self._options_now()
         )
 
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """What the code asks the world for: no picture of that can be taken."""
+        return tuple(dict.fromkeys(self._found.outside))
+
     def put_back(self) -> None:
         """Give namespaces and containers the contents that they had; functions forget."""
         for number, space, name in self._found.entries:
-            before = self._reads[number]
-            if before is GONE:
+            was = self._reads[number]
+            if was is GONE:
                 space.pop(name, None)
-            elif space.get(name) is not before:
-                space[name] = before
+            elif space.get(name) is not was:
+                space[name] = was
         for each in self._found.caches:
             each.cache_clear()
-        at = 0
-        for held, count in zip(self._dicts, self._lengths, strict=False):
-            keys, values = self._keys[at : at + count], self._values[at : at + count]
-            if len(held) != count or not all(map(is_, held.values(), values)):
+        for held, entries in self._dicts_before():
+            if len(held) != len(entries) or not all(map(is_, held.values(), entries.values())):
                 held.clear()
-                held.update(zip(keys, values, strict=True))
-            at += count
-        at = 0
-        for items, count in zip(self._lists, self._lengths[len(self._dicts) :], strict=True):
-            _refill(items, self._items[at : at + count])
-            at += count
+                held.update(entries)
+        for items, before in self._lists_before():
+            _refill(items, before)
         for items in self._empty:
             if items:
                 items.clear()
 
-    # What there is now
+    # What there was, and is
+
+    def _dicts_before(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
+        """Each dict, and what it held."""
+        entries = zip(self._keys, self._values, strict=True)
+        for each, count in zip(self._dicts, self._lengths, strict=False):
+            yield each, dict(islice(entries, count))
+
+    def _lists_before(self) -> Iterator[tuple[Any, list[Any]]]:
+        """Each list or set, and what it held."""
+        items = iter(self._items)
+        for each, count in zip(self._lists, self._lengths[len(self._dicts) :], strict=True):
+            yield each, list(islice(items, count))
 
     def _lengths_now(self) -> list[int]:
         return list(map(len, chain(self._dicts, self._lists)))
@@ -171,23 +182,14 @@ class Watch:
         for (name, read), was in zip(found.reads, self._reads, strict=True):
             if not _same(was, read()):
                 return name
-        at = 0
-        for number, each in enumerate(self._dicts):
-            count = self._lengths[number]
-            before = dict(
-                zip(self._keys[at : at + count], self._values[at : at + count], strict=True)
-            )
-            at += count
+        for each, before in self._dicts_before():
             readable = found.mentioned if id(each) in found.open else None
             text = _entry_text(found, found.names[id(each)], before, each, readable)
             if text:
                 return text
-        at = 0
-        for number, items in enumerate(self._lists, len(self._dicts)):
-            count = self._lengths[number]
-            if not _same_all(self._items[at : at + count], items):
+        for items, held in self._lists_before():
+            if not _same_all(held, items):
                 return found.names[id(items)]
-            at += count
         for thing, kind in zip(found.objects, self._types, strict=True):
             if type(thing) is not kind:
                 return f"the class of {found.names[id(thing)]}"
@@ -239,7 +241,7 @@ def _entry_text(
         if not _same(was, here):
             if key in found.stored and isinstance(here, torch.Tensor):
                 continue  # left behind by a forward pass, which does not read it
-            if isinstance(was, _PLAIN) and isinstance(here, _PLAIN):
+            if isinstance(was, ATOMS) and isinstance(here, ATOMS):
                 return f"{path}, from {was!r} to {here!r}"
             return path
     if readable is None and list(before) != list(now):
@@ -272,7 +274,7 @@ def _same(was: Any, now: Any) -> bool:
         return True
     if type(was) is not type(now):
         return False
-    if isinstance(was, _PLAIN):
+    if isinstance(was, ATOMS):
         return repr(was) == repr(now)
     return type(was) is tuple and _same_all(was, now)
 

@@ -18,10 +18,10 @@ from poet.firmware.card.image import CardLayout, card_layout, inputs_of
 from poet.firmware.place.arena import Placed, check, placed
 from poet.firmware.write.source import Source, source_of
 from poet.firmware.write.text import SOURCES
+from poet.referee.refusing import refuse_if_wrong
 from poet.referee.replay import check as replayed
 from poet.values.files import read_json, write_json
 from poet.values.plan import Plan, in_turns
-from poet.values.schedule import not_kept
 
 MANIFEST = "firmware.json"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -161,15 +161,7 @@ def check_plan(plan: Plan) -> None:
     if not plan.schedule:
         text = f"the plan has no schedule: {plan.reason or plan.status}"
         raise Infeasible(text, proven=plan.status == "infeasible")
-    verdict = replayed(plan)
-    if verdict.violation is not None:
-        raise PoetError(f"the plan is not valid: {verdict.violation.message}")
-    lost = not_kept(plan.graph, plan.budget)
-    if lost is not None:
-        raise PoetError(
-            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
-            "training needs. Plan again"
-        )
+    refuse_if_wrong(plan)
     for i in inputs_of(plan.graph):
         if plan.budget.start[i] == "store":
             where = plan.graph.tensor_text(i)

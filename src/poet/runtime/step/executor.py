@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from poet.errors import PoetError
+from poet.referee.refusing import refuse_if_wrong
 from poet.referee.replay import check
 from poet.runtime.step.machine import Machine
 from poet.runtime.step.passes import Pass
@@ -19,7 +20,7 @@ from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Lasting, Program, Result
 from poet.values.plan import Plan, in_turns
-from poet.values.schedule import PERSISTENT, Compute, Free, PageIn, PageOut, not_kept
+from poet.values.schedule import PERSISTENT, Compute, Free, PageIn, PageOut
 
 
 class Executor:
@@ -155,16 +156,8 @@ class Executor:
 
 
 def _check_runs(plan: Plan) -> None:
-    """Refuse a plan that the referee refuses, or that throws away what a step is for."""
-    violation = check(plan).violation
-    if violation is not None:
-        raise PoetError(f"the plan is not valid: {violation.message}. Plan again")
-    lost = not_kept(plan.graph, plan.budget)
-    if lost is not None:
-        raise PoetError(
-            f"the plan does not keep {plan.graph.tensor_text(lost)} to the end of the step, which "
-            "training needs. Plan again"
-        )
+    """Refuse a plan that nobody may train by, or that this runtime cannot."""
+    refuse_if_wrong(plan)
     lasting = {i for i in plan.graph.given if plan.graph.tensors[i].role in PERSISTENT}
     if len({plan.budget.start[i] for i in lasting}) > 1:
         raise PoetError(
