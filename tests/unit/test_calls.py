@@ -10,6 +10,7 @@ from poet.calls.references import made_by, named_in, references, storage, storag
 from poet.calls.updates import UPDATES
 from poet.errors import PoetError
 from poet.firmware.write.kernels import TABLE
+from poet.rewrites.granularity import rewritten
 from poet.values.optimizers import Optimizer
 from tests.unit.small_graphs import T0, T1, V0, V1, neg, op_of, tensor, value, view
 
@@ -20,6 +21,13 @@ from tests.unit.small_graphs import T0, T1, V0, V1, neg, op_of, tensor, value, v
 )
 def test_a_family_is_a_kind_without_its_overload(kind: str, family: str) -> None:
     assert Call(kind=kind).family == family
+
+
+@pytest.mark.parametrize("kind", ["f", "aten", "aten.addmm.default"])
+def test_a_kind_of_any_form_can_be_merged(kind: str) -> None:
+    graph = op_of(neg(T0, V0, kind), neg(V0, T1), values=(value(8),))
+    made = rewritten(graph, "planning", fuse_updates=True, visible=(), kept=())
+    assert made.graph.ops == graph.ops
 
 
 def test_a_call_names_what_it_reads_and_what_it_makes() -> None:

@@ -16,6 +16,7 @@ Ops that only touch a few bytes (BatchNorm's step counters) join their neighbour
 bytes and kinds, not devices, so that one graph serves every board.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from poet.rewrites.joining import joined
@@ -188,4 +189,5 @@ class _Merging:
 
 
 def _is_heavy(op: Op) -> bool:
-    return any(not set(call.kind.split(".")[1].split("_")).isdisjoint(_HEAVY) for call in op.calls)
+    words = (word for call in op.calls for word in re.split(r"[._]", call.family)[1:])
+    return not set(words).isdisjoint(_HEAVY)
