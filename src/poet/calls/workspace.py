@@ -17,6 +17,7 @@ given as `kernels` (`poet.profiling.scratch`).
 from collections.abc import Mapping, Sequence
 
 from poet.calls.loops import Loop
+from poet.calls.pieces.ways import Way
 from poet.calls.references import (
     Reference,
     made_by,
@@ -64,6 +65,33 @@ def workspace_bytes(
         temporary = temporary_bytes(op, call, graph, tile)
         temporary += beside.get(j, 0) + kernels.get(j, 0)
         peak = max(peak, sum(alive.values()) + temporary)
+        for reference in [r for r in alive if r[0] == "value" and last_use[r] <= j]:
+            del alive[reference]
+    return max(0, peak - sum(new_bytes.values()))
+
+
+def way_workspace_bytes(op: Op, graph: Graph, way: Way, kernels: Mapping[int, int] = {}) -> int:
+    """The same for an op that runs piece by piece: its tiles, and what is inside it besides.
+
+    Of a gradient that an update uses up, and of outputs that are streamed, only tiles exist.
+    """
+    streamed = {i for i, is_written in way.moved if is_written}
+    seated = {pair.output for pair in op.in_place if (pair.input, False) not in way.moved}
+    new_bytes = {i: graph.tensors[i].nbytes for i in op.outputs if i not in seated | streamed}
+    last_use, last_part = _last_uses(op), {part.work.number: part for part in way.parts}
+    tiles: dict[int, int] = {}
+    for part in way.parts:
+        tiles[part.work.number] = max(tiles.get(part.work.number, 0), part.tile_bytes)
+    alive: dict[Reference, int] = {}
+    peak = 0
+    for j, call in enumerate(op.calls):
+        for key, target in made_by(call):
+            if key == "tensor":
+                alive[key, target] = new_bytes.get(target, 0)
+            elif op.values[target].view_of is None and (key, target) not in way.cut:
+                alive[key, target] = op.values[target].nbytes
+        if j in last_part:
+            peak = max(peak, sum(alive.values()) + tiles[j] + kernels.get(j, 0))
         for reference in [r for r in alive if r[0] == "value" and last_use[r] <= j]:
             del alive[reference]
     return max(0, peak - sum(new_bytes.values()))

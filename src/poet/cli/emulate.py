@@ -24,6 +24,8 @@ class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     page_outs: int
     page_out_bytes: int
     streamed_bytes: int
+    streamed_in_bytes: int
+    streamed_out_bytes: int
     peak_bytes: int
     arena_bytes: int
     stack_bytes: int
@@ -71,7 +73,8 @@ def emulate(
         target=made.target, steps=len(run.steps), losses=tuple(s.loss for s in run.steps),
         instructions=last.instructions, page_ins=last.page_ins, page_in_bytes=last.page_in_bytes,
         page_outs=last.page_outs, page_out_bytes=last.page_out_bytes,
-        streamed_bytes=last.streamed_bytes, peak_bytes=last.peak_bytes,
+        streamed_bytes=last.streamed_bytes, streamed_in_bytes=last.streamed_in_bytes,
+        streamed_out_bytes=last.streamed_out_bytes, peak_bytes=last.peak_bytes,
         arena_bytes=made.arena_bytes, stack_bytes=max(s.stack_bytes for s in run.steps),
         ram_bytes=None if run.ram is None else run.ram.used_bytes,
         ram_limit_bytes=None if run.ram is None else run.ram.limit_bytes,
@@ -107,7 +110,8 @@ def _show(summary: EmulationSummary) -> None:
         ["paged out", f"{summary.page_outs} times, {bytes_text(summary.page_out_bytes)}"],
     ]
     if summary.streamed_bytes:
-        rows.append(["parameters in tiles", bytes_text(summary.streamed_bytes)])
+        read, written = summary.streamed_in_bytes, summary.streamed_out_bytes
+        rows.append(["in tiles", f"{bytes_text(read)} read, {bytes_text(written)} written"])
     rows += [
         ["tensors at the peak", bytes_text(summary.peak_bytes)],
         ["arena", bytes_text(summary.arena_bytes)],

@@ -16,6 +16,7 @@ import msgspec
 from poet.baselines.keep_all import kept_all
 from poet.costs.analytic import analytic, with_workspaces
 from poet.costs.streams import with_streams
+from poet.costs.tiles import with_tiles
 from poet.devices import find_device
 from poet.errors import Infeasible, PoetError
 from poet.rewrites.granularity import Granularity
@@ -65,6 +66,14 @@ class Problem:
         if self._traced is None:
             return self.graph
         return self._traced.rewritten(self._granularity, fuse_updates=True).graph
+
+    @cached_property
+    def in_pieces(self) -> Graph | None:
+        """The same step with an op for each kernel, so that each can run piece by piece; None where
+        the kernels are not known."""
+        if self._traced is None:
+            return None
+        return self._traced.rewritten("op", fuse_updates=True).graph
 
     def by_rates(self, graph: Graph, board: Device) -> Costs:
         """What either graph costs by a board's rates; counted once."""
@@ -224,10 +233,13 @@ class Question(NamedTuple):
         return limit is None or limit >= self.keep_all_bytes
 
 
-def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency) -> Question:
+def question(
+    problem: Problem, asked: Terms, graph: Graph, residency: Residency, in_pieces: bool = False
+) -> Question:
     """The values behind the terms, with one of the problem's graphs and parameters in a place.
 
-    A RAM budget of `min` is the board's: it takes a search to tell. Shares are bytes by now.
+    `in_pieces` lets ops run piece by piece, with any tensor in the store. A RAM budget of `min` is
+    the board's: it takes a search to tell. Shares are bytes by now.
     """
     board = asked.board
     costs = _costs(problem, asked, graph)
@@ -241,7 +253,10 @@ def question(problem: Problem, asked: Terms, graph: Graph, residency: Residency)
             raise PoetError(
                 'streamed parameters need a device, whose store they are read from: device="rpi4"'
             )
-        costs = with_streams(costs, graph, board, in_torch=asked.in_torch)
+        if in_pieces:
+            costs = with_tiles(costs, graph, board, _ram_bytes(asked))
+        else:
+            costs = with_streams(costs, graph, board, in_torch=asked.in_torch)
         if smooth is not None:
             smooth = with_streams(smooth, graph, board, in_torch=asked.in_torch)
     start, end = places(graph, residency)

@@ -23,6 +23,9 @@ def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
     terms = in_bytes(problem, terms)
     for residency in _tried(problem, terms):
         yield question(problem, terms, _graph(problem, terms, residency), residency)
+        if residency == "streamed" and _can_be_cut(problem, terms):
+            assert problem.in_pieces is not None
+            yield question(problem, terms, problem.in_pieces, residency, in_pieces=True)
 
 
 def in_bytes(problem: Problem, terms: Terms) -> Terms:
@@ -56,6 +59,12 @@ def _tried(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
         return ("resident",)
     residencies: tuple[Residency, ...] = get_args(Residency)
     return residencies if terms.board is not None else residencies[:-1]
+
+
+def _can_be_cut(problem: Problem, terms: Terms) -> bool:
+    """Whether ops may run piece by piece: where C runs them, by the rates of a board."""
+    is_costed = terms.costs is None and problem.costs is None
+    return is_costed and not terms.in_torch and problem.in_pieces is not None
 
 
 def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:

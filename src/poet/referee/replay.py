@@ -65,7 +65,8 @@ class _Replay:
         self.now: int | None = None  # the instruction being replayed
         self.compute_joules = self.transfer_joules = self.transfer_seconds = 0.0
         self.compute_seconds = 0.0
-        self.recomputed = self.streamed_bytes = 0
+        self.recomputed = 0
+        self.streamed: dict[int, tuple[int, int]] = {}
         self.moved = {PageIn: [0, 0], PageOut: [0, 0]}
         resident = sum(self.nbytes[i] for i in self.in_ram)
         self.clock: ListClock | TimelineClock
@@ -125,7 +126,7 @@ class _Replay:
             page_outs=self.moved[PageOut][0],
             page_in_bytes=self.moved[PageIn][1],
             page_out_bytes=self.moved[PageOut][1],
-            streamed_bytes=self.streamed_bytes,
+            streamed=self.streamed,
             timeline=tuple(self.clock.moments),
         )
 
@@ -322,10 +323,14 @@ class _Replay:
         self.has_run[k] = True
         self.compute_joules += run.joules
         self.compute_seconds += run.seconds
-        for stream in (*run.reads, *run.writes):
+        for stream, read, written in (
+            *((stream, stream.nbytes, 0) for stream in run.reads),
+            *((stream, 0, stream.nbytes) for stream in run.writes),
+        ):
             self.transfer_joules += stream.joules
             self.transfer_seconds += stream.seconds
-            self.streamed_bytes += stream.nbytes
+            before = self.streamed.get(stream.tensor, (0, 0))
+            self.streamed[stream.tensor] = (before[0] + read, before[1] + written)
 
     def put_in_store(self, i: int) -> set[int]:
         """Returns the tensors whose place this may change: what was in the slot is overwritten."""

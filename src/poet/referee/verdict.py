@@ -73,9 +73,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     page_outs: int
     page_in_bytes: int
     page_out_bytes: int
-    streamed_bytes: int
+    streamed: dict[int, tuple[int, int]]
+    """For each tensor that ops stream, the bytes that they read from the store and write to it."""
     timeline: tuple[Moment, ...]
     mismatches: tuple[Mismatch, ...] = ()
+
+    @property
+    def streamed_in_bytes(self) -> int:
+        return sum(read for read, _ in self.streamed.values())
+
+    @property
+    def streamed_out_bytes(self) -> int:
+        return sum(written for _, written in self.streamed.values())
+
+    @property
+    def streamed_bytes(self) -> int:
+        return self.streamed_in_bytes + self.streamed_out_bytes
 
     @property
     def valid(self) -> bool:

@@ -53,8 +53,9 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
         one = {i for i in streamed if graph.tensors[i].becomes is None}
         rows.append((
             "in tiles",
-            f"{len(one):,} tensors, {_bytes_of(plan, one)}; {bytes_text(report.streamed_bytes)} "
-            f"moved, {amount_text(report.transfer_joules - page_joules, 'J')}",
+            f"{len(one):,} tensors, {_bytes_of(plan, one)}; {bytes_text(report.streamed_in_bytes)} "
+            f"read and {bytes_text(report.streamed_out_bytes)} written, "
+            f"{amount_text(report.transfer_joules - page_joules, 'J')}",
         ))  # fmt: skip
     rows.append(("peak at", peak_text(plan, report)))
     if plan.prices is not None and plan.joules:
@@ -122,8 +123,9 @@ def report_rows(plan: Plan, report: Report) -> list[tuple[str, str]]:
         ("store", bytes_text(report.store_peak_bytes)),
         ("moved", f"{report.page_outs:,} page-outs ({bytes_text(report.page_out_bytes)}), "
                   f"{report.page_ins:,} page-ins ({bytes_text(report.page_in_bytes)})"
-                  + (f", {bytes_text(report.streamed_bytes)} in tiles"
-                     if report.streamed_bytes else "")),
+                  + (f", in tiles {bytes_text(report.streamed_in_bytes)} read and "
+                     f"{bytes_text(report.streamed_out_bytes)} written"
+                     if report.streamed else "")),
         ("recomputed", f"{report.recomputed_ops:,} ops"),
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -182,13 +182,19 @@ def write_json(value: msgspec.Struct, path: str | Path, force: bool = False) -> 
 
 def write_text(content: str | bytes, path: str | Path, force: bool = False) -> None:
     """Write a file, whole or not at all."""
+    write_parts([content.encode() if isinstance(content, str) else content], path, force)
+
+
+def write_parts(parts: Iterable[bytes], path: str | Path, force: bool = False) -> None:
+    """The same for what need not be in memory all at once."""
     check_writable(path, force)
     target = Path(os.path.realpath(path))  # a link stays a link
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.")
         try:
             with open(handle, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                for part in parts:
+                    file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())

@@ -30,6 +30,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ram_bytes: int
     reserved_bytes: int
     stack_bytes: int
+    settings: tuple[str, ...] = ()
+    """What the emulator is told of the machine: `device.property=value`."""
 
 
 def targets() -> list[str]:

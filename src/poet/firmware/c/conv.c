@@ -246,6 +246,14 @@ static int is_product(const struct conv *s)
 void conv(float *out, const float *in, const float *weight, const float *bias,
           const struct conv *shape)
 {
+    conv_part(out, in, weight, bias, shape, 0, 1);
+}
+
+void conv_part(float *out, const float *in, const float *weight, const float *bias,
+               const struct conv *shape, int32_t is_more, int32_t is_last)
+{
+    if (!is_last)
+        bias = NULL;
     const struct conv *s = shape;
     int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
@@ -257,8 +265,8 @@ void conv(float *out, const float *in, const float *weight, const float *bias,
         for (int32_t at = 0; at < s->batch * s->groups; at++) {
             int32_t group = at % s->groups;
             float *y = out + (at / s->groups * s->out_planes + group * out_channels) * area;
-            matmul(y, weight + group * out_channels * channels, in + at * channels * area, NULL,
-                   &product);
+            matmul_part(y, weight + group * out_channels * channels, in + at * channels * area,
+                        NULL, &product, is_more);
             if (bias)
                 for (int32_t o = 0; o < out_channels; o++)
                     shift(y + o * area, y + o * area, bias[group * out_channels + o], area);
@@ -273,7 +281,8 @@ void conv(float *out, const float *in, const float *weight, const float *bias,
                      .weight_row = s->kernel_width,
                      .weight_column = 1,
                      .pixel = s->stride_x,
-                     .channel = channels * taps};
+                     .channel = channels * taps,
+                     .is_more = is_more};
     for (int32_t sample = 0; sample < s->batch; sample++)
         for (int32_t row = 0; row < s->out_height; row++) {
             struct taps v =
@@ -378,6 +387,12 @@ void conv_input_gradient(float *in_gradient, const float *gradient, const float 
                          const struct conv *shape)
 {
     input_gradient(in_gradient, gradient, weight, shape, 0);
+}
+
+void conv_input_gradient_part(float *in_gradient, const float *gradient, const float *weight,
+                              const struct conv *shape, int32_t is_more)
+{
+    input_gradient(in_gradient, gradient, weight, shape, is_more);
 }
 
 void conv_input_gradient_more(float *in_gradient, const float *gradient, const float *weight,

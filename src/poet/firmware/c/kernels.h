@@ -70,6 +70,9 @@ void matmul(float *out, const float *a, const float *b, const float *row, const 
 /* The same, added to what is in `out`. A sum over k in tiles of whole blocks has the same bits as
  * one over all of it. */
 void matmul_more(float *out, const float *a, const float *b, const struct matmul *shape);
+/* A part of a sum over k: the first, or, where it is not 0, one more. */
+void matmul_part(float *out, const float *a, const float *b, const float *row,
+                 const struct matmul *shape, int32_t is_more);
 
 /* ---- conv.c ---- */
 struct conv {
@@ -86,6 +89,12 @@ void conv(float *out, const float *in, const float *weight, const float *bias,
           const struct conv *shape);
 void conv_input_gradient(float *in_gradient, const float *gradient, const float *weight,
                          const struct conv *shape);
+/* A part of the sums over input channels; the bias belongs to the last one. */
+void conv_part(float *out, const float *in, const float *weight, const float *bias,
+               const struct conv *shape, int32_t is_more, int32_t is_last);
+/* A part of the sums over output channels. */
+void conv_input_gradient_part(float *in_gradient, const float *gradient, const float *weight,
+                              const struct conv *shape, int32_t is_more);
 /* The same, added to what is there: tile after tile it has the same bits as all at once. */
 void conv_input_gradient_more(float *in_gradient, const float *gradient, const float *weight,
                               const struct conv *shape);
@@ -258,6 +267,10 @@ void log_softmax_gradient(float *out, const float *gradient, const float *result
 /* Mean (or sum) of the negative log-likelihoods where the target is not `ignored`. */
 void nll_loss(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
               int32_t classes, int32_t area, int64_t ignored, int32_t is_mean);
+/* The same for some rows more; the result is ready with the last. */
+void nll_loss_part(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
+                   int32_t classes, int32_t area, int64_t ignored, int32_t is_mean,
+                   int32_t is_more, int32_t is_last);
 void nll_loss_gradient(float *out, const float *gradient, const int64_t *target,
                        const float *counted, int32_t rows, int32_t classes, int32_t area,
                        int64_t ignored, int32_t is_mean);
@@ -268,6 +281,11 @@ void layer_norm(float *out, float *mean, float *inverse, const float *in, const 
 void layer_norm_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
                          const float *gradient, const float *in, const float *mean,
                          const float *inverse, const float *weight, int32_t rows, int32_t columns);
+/* Some rows more, if not the first: gradients of weight and bias are added to. */
+void layer_norm_gradient_part(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                              const float *gradient, const float *in, const float *mean,
+                              const float *inverse, const float *weight, int32_t rows,
+                              int32_t columns, int32_t is_more);
 void softmax(float *out, const float *in, int32_t rows, int32_t columns);
 void softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
                       int32_t columns);
@@ -294,8 +312,10 @@ void gather_whole(int64_t *out, const int64_t *in, const int64_t *at, int32_t ro
 /* ---- dropout.c ---- */
 
 /* Keeps each element with a chance of `kept`, by a generator that counts: the same seed, step and
- * op give the same mask on every run. Kept ones become 1 / kept, the others 0. */
-void dropout_mask(float *out, float kept, uint32_t seed, uint32_t step, uint32_t op, int32_t count);
+ * op give the same mask on every run. Kept ones become 1 / kept, the others 0. `first` is the place
+ * of the first element in the mask. */
+void dropout_mask(float *out, float kept, uint32_t seed, uint32_t step, uint32_t op, int32_t first,
+                  int32_t count);
 
 /* ---- update.c ---- */
 struct sgd {

@@ -32,11 +32,16 @@ void log_softmax_gradient(float *out, const float *gradient, const float *result
         }
 }
 
-void nll_loss(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
-              int32_t classes, int32_t area, int64_t ignored, int32_t is_mean)
+void nll_loss_part(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
+                   int32_t classes, int32_t area, int64_t ignored, int32_t is_mean,
+                   int32_t is_more, int32_t is_last)
 {
-    float total = 0.0f, part = 0.0f;
-    int32_t count = 0;
+    static float total, part;
+    static int32_t count;
+    if (!is_more) {
+        total = part = 0.0f;
+        count = 0;
+    }
     for (int32_t i = 0; i < rows; i++, in += classes * area)
         for (int32_t p = 0; p < area; p++, target++)
             if (*target != ignored) {
@@ -46,9 +51,17 @@ void nll_loss(float *loss, float *counted, const float *in, const int64_t *targe
                     part = 0.0f;
                 }
             }
+    if (!is_last)
+        return;
     total += part;
     *loss = is_mean ? total / (float)count : total;
     *counted = (float)count;
+}
+
+void nll_loss(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
+              int32_t classes, int32_t area, int64_t ignored, int32_t is_mean)
+{
+    nll_loss_part(loss, counted, in, target, rows, classes, area, ignored, is_mean, 0, 1);
 }
 
 void nll_loss_gradient(float *out, const float *gradient, const int64_t *target,

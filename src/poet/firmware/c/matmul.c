@@ -119,3 +119,9 @@ void matmul_more(float *out, const float *a, const float *b, const struct matmul
 {
     product(out, a, b, NULL, shape, 1);
 }
+
+void matmul_part(float *out, const float *a, const float *b, const float *row,
+                 const struct matmul *shape, int32_t is_more)
+{
+    product(out, a, b, row, shape, is_more);
+}

@@ -16,7 +16,7 @@ struct header {
 uint32_t poet_seed, poet_step;
 static uint32_t live, peak;
 static uint32_t ins, outs, in_bytes, out_bytes;
-static uint64_t streamed;
+static uint64_t streamed_in, streamed_out;
 
 static void put(const char *text)
 {
@@ -93,6 +93,20 @@ static void save(uint32_t card, const void *from, uint32_t count)
         fail("the card cannot be written");
 }
 
+/* Built with -DPOET_TRACE, every transfer of a tile is said: where on the card, and how many bytes. */
+static void trace(const char *verb, uint32_t card, uint32_t count)
+{
+#ifdef POET_TRACE
+    put(verb);
+    put_number(card);
+    put(" ");
+    put_number(count);
+    put("\n");
+#else
+    (void)verb, (void)card, (void)count;
+#endif
+}
+
 void page_in(void *to, uint32_t card, uint32_t count)
 {
     take(count);
@@ -111,13 +125,42 @@ void page_out(const void *from, uint32_t card, uint32_t count)
 void stream_in(void *to, uint32_t card, uint32_t count)
 {
     load(card, to, count);
-    streamed += count;
+    trace("reads ", card, count);
+    streamed_in += count;
 }
 
 void stream_out(const void *from, uint32_t card, uint32_t count)
 {
     save(card, from, count);
-    streamed += count;
+    trace("writes ", card, count);
+    streamed_out += count;
+}
+
+#define FOR_RUNS(s)                                                                                \
+    for (uint32_t i = 0; i < (s)->count[0]; i++)                                                   \
+        for (uint32_t j = 0; j < (s)->count[1]; j++)                                               \
+            for (uint32_t k = 0; k < (s)->count[2]; k++)
+
+#define RUN(s) (i * (s)->step[0] + j * (s)->step[1] + k * (s)->step[2])
+
+void stream_in_runs(void *to, uint32_t card, const struct runs *shape)
+{
+    uint8_t *at = to;
+    FOR_RUNS(shape)
+    {
+        stream_in(at, card + RUN(shape), shape->bytes);
+        at += shape->bytes;
+    }
+}
+
+void stream_out_runs(const void *from, uint32_t card, const struct runs *shape)
+{
+    const uint8_t *at = from;
+    FOR_RUNS(shape)
+    {
+        stream_out(at, card + RUN(shape), shape->bytes);
+        at += shape->bytes;
+    }
 }
 
 void take(uint32_t count)
@@ -160,8 +203,10 @@ static void report_step(uint64_t instructions)
     put_number(outs);
     put(" ");
     put_number(out_bytes);
-    put(" streamed ");
-    put_number(streamed);
+    put(" streamed_in ");
+    put_number(streamed_in);
+    put(" streamed_out ");
+    put_number(streamed_out);
     put(" peak ");
     put_number(peak);
     put(" stack ");
@@ -192,7 +237,7 @@ int main(void)
         load_step(&card);
         live = peak = start_bytes;
         ins = outs = in_bytes = out_bytes = 0;
-        streamed = 0;
+        streamed_in = streamed_out = 0;
         uint64_t began = board_instructions();
         step();
         uint64_t took = board_instructions() - began;

@@ -26,6 +26,12 @@ void page_out(const void *from, uint32_t card, uint32_t count);
 /* A tile of a parameter to and from its place on the card. */
 void stream_in(void *to, uint32_t card, uint32_t count);
 void stream_out(const void *from, uint32_t card, uint32_t count);
+/* A tile that lies on the card in runs of bytes, in up to three dimensions, `step` bytes apart. */
+struct runs {
+    uint32_t count[3], step[3], bytes;
+};
+void stream_in_runs(void *to, uint32_t card, const struct runs *shape);
+void stream_out_runs(const void *from, uint32_t card, const struct runs *shape);
 /* What an instruction adds to the bytes in use when it begins, and what is gone when it ends. */
 void take(uint32_t count);
 void give(uint32_t count);

@@ -31,9 +31,18 @@ void layer_norm_gradient(float *in_gradient, float *weight_gradient, float *bias
                          const float *gradient, const float *in, const float *mean,
                          const float *inverse, const float *weight, int32_t rows, int32_t columns)
 {
-    if (weight_gradient)
+    layer_norm_gradient_part(in_gradient, weight_gradient, bias_gradient, gradient, in, mean,
+                             inverse, weight, rows, columns, 0);
+}
+
+void layer_norm_gradient_part(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                              const float *gradient, const float *in, const float *mean,
+                              const float *inverse, const float *weight, int32_t rows,
+                              int32_t columns, int32_t is_more)
+{
+    if (weight_gradient && !is_more)
         fill(weight_gradient, 0.0f, columns);
-    if (bias_gradient)
+    if (bias_gradient && !is_more)
         fill(bias_gradient, 0.0f, columns);
     for (int32_t i = 0; i < rows; i++, in += columns, gradient += columns) {
         float along = 0.0f, total = 0.0f;

@@ -122,6 +122,9 @@ def card_layout(plan: Plan, samples: int) -> CardLayout:
     graph, at = plan.graph, SECTOR
     slots: dict[int, int] = {}
     paged = {s.tensor for s in plan.schedule if isinstance(s, PageIn | PageOut)}
+    for run in plan.streamed_runs:
+        costs = plan.costs.ops[run.op][run.variant]
+        paged |= {stream.tensor for stream in (*costs.reads, *costs.writes)}
     lasting = [i for i in graph.given if graph.tensors[i].role in PERSISTENT]
     _check_names(graph, lasting)
     for i in (*lasting, *sorted(paged - set(lasting))):

@@ -2,13 +2,14 @@
 
 import json
 import struct
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from poet.errors import PoetError
-from poet.values.files import write_text
+from poet.values.files import write_parts
 from poet.values.graph import printable
 
 Array = np.ndarray[Any, Any]
@@ -24,21 +25,23 @@ def read_safetensors(path: Path) -> dict[str, Array]:
     if path.exists() and not path.is_file():
         raise PoetError(f"{path} cannot be read: it is no ordinary file")
     try:
-        raw = path.read_bytes()
-        (length,) = struct.unpack("<Q", raw[:8])
-        header = json.loads(raw[8 : 8 + length])
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            size = path.stat().st_size
+            header = json.loads(file.read(min(length, size)))
         if not isinstance(header, dict):
             raise ValueError("its header is no table of tensors")
-        body, found = raw[8 + length :], {}
+        room, found = max(0, size - 8 - length), {}
+        body = np.memmap(path, np.uint8, "r", 8 + length) if room else np.zeros(0, np.uint8)
         for name, about in header.items():
             if name == "__metadata__":
                 continue
             if about["dtype"] not in _DTYPES:
                 raise ValueError(f"{name} is of {about['dtype']}; known are {', '.join(_DTYPES)}")
             begin, end = about["data_offsets"]
-            if not 0 <= begin <= end <= len(body) or min((0, *about["shape"])) < 0:
+            if not 0 <= begin <= end <= room or min((0, *about["shape"])) < 0:
                 raise ValueError(f"{printable(name)} lies outside of the file")
-            flat = np.frombuffer(body[begin:end], dtype=_DTYPES[about["dtype"]])
+            flat = body[begin:end].view(_DTYPES[about["dtype"]])
             found[name] = flat.reshape(about["shape"])
         return found
     except OSError as error:
@@ -59,4 +62,4 @@ def write_safetensors(tensors: dict[str, Array], path: Path) -> None:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     arrays = (np.ascontiguousarray(array).tobytes() for array in tensors.values())
-    write_text(b"".join([struct.pack("<Q", len(text)), text, *arrays]), path, force=True)
+    write_parts(chain([struct.pack("<Q", len(text)), text], arrays), path, force=True)

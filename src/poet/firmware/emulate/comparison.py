@@ -7,6 +7,7 @@ from those of a float64 run as PyTorch's own float32 is, or as one is whose roun
 dice, whichever is farther. Where rounding does little, that is little.
 """
 
+from math import hypot
 from pathlib import Path
 
 import msgspec
@@ -67,33 +68,35 @@ def compare_card(folder: Path) -> CardComparison | None:
     if not tensors:
         return None
 
-    def taken(way: str, name: str) -> Array:
+    def taken(way: str, name: str, like: Array) -> Array:
         found = known.get(f"{way}/{name}")
-        if found is None or found.shape != tensors[name].shape:
+        if found is None or found.shape != like.shape:
             raise PoetError(
                 f"{folder / REFERENCE} has no {way} {printable(name)} of "
-                f"{list(tensors[name].shape)}; emit the folder again"
+                f"{list(like.shape)}; emit the folder again"
             )
         return found.astype("float64")
 
-    parts = {
-        name: [array.astype("float64"), *(taken(way, name) for way in _WAYS)]
-        for name, array in tensors.items()
-    }
-    if not all(np.isfinite(array).all() for each in parts.values() for array in each):
-        raise PoetError("the weights are no longer finite; try a smaller learning rate")
-    ratios = {name: _ratio(*each) for name, each in parts.items()}
+    names = list(tensors)
+    ratios: dict[str, float] = {}
+    moved = apart = error = torch_error = 0.0
+    for name in names:  # one at a time: a network may fill the memory
+        ours = tensors.pop(name).astype("float64")
+        start, single, double, noise = (taken(way, name, ours) for way in _WAYS)
+        if not all(np.isfinite(each).all() for each in (ours, start, single, double, noise)):
+            raise PoetError("the weights are no longer finite; try a smaller learning rate")
+        ratios[name] = _ratio(ours, single, double, noise)
+        moved = hypot(moved, _norm(single - start))
+        apart = hypot(apart, _norm(ours - single))
+        error = hypot(error, _norm(ours - double))
+        torch_error = hypot(torch_error, _norm(single - double))
     worst = max(ratios, key=ratios.__getitem__)
-    ours, start, single, double, _ = (
-        np.concatenate([part[n].ravel() for part in parts.values()]) for n in range(5)
-    )
-    moved = _norm(single - start)
     return CardComparison(
         steps=made.steps,
         moved=moved,
-        difference=_norm(ours - single) / moved if moved else 0.0,
-        error=_norm(ours - double),
-        torch_error=_norm(single - double),
+        difference=apart / moved if moved else 0.0,
+        error=error,
+        torch_error=torch_error,
         worst=worst,
         worst_ratio=ratios[worst],
     )
@@ -102,7 +105,7 @@ def compare_card(folder: Path) -> CardComparison | None:
 _WAYS = ("start", "float32", "float64", "noise")
 
 
-def _ratio(ours: Array, start: Array, single: Array, double: Array, noise: Array) -> float:
+def _ratio(ours: Array, single: Array, double: Array, noise: Array) -> float:
     """How many times as far from float64 a tensor is as rounding explains."""
     roundings = _LEAST_ROUNDINGS * _norm(np.spacing(np.abs(double).astype("float32"))) / MOST_ERROR
     explained = max(_norm(single - double), _norm(noise - double), roundings)

@@ -34,9 +34,14 @@ class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     page_in_bytes: int
     page_outs: int
     page_out_bytes: int
-    streamed_bytes: int
+    streamed_in_bytes: int
+    streamed_out_bytes: int
     peak_bytes: int
     stack_bytes: int
+
+    @property
+    def streamed_bytes(self) -> int:
+        return self.streamed_in_bytes + self.streamed_out_bytes
 
 
 class ImageRam(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,9 +144,11 @@ def _ask_for(card: Path, steps: int) -> None:
 
 def emulator_command(board: Board, image: str) -> list[str]:
     """What runs an image on the emulated board, an instruction a nanosecond."""
+    settings = (word for setting in board.settings for word in ("-global", setting))
     return [
-        EMULATOR, "-M", board.machine, "-nographic", "-monitor", "none", "-serial", "none",
-        "-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel", image,
+        EMULATOR, "-M", board.machine, *settings, "-nographic", "-monitor", "none", "-serial",
+        "none", "-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel",
+        image,
     ]  # fmt: skip
 
 
@@ -201,7 +208,8 @@ def _parsed(words: list[str]) -> StepCounts:
     return StepCounts(
         number=int(words[1]), loss=loss, instructions=int(words[5]), page_ins=int(words[7]),
         page_in_bytes=int(words[8]), page_outs=int(words[10]), page_out_bytes=int(words[11]),
-        streamed_bytes=int(words[13]), peak_bytes=int(words[15]), stack_bytes=int(words[17]),
+        streamed_in_bytes=int(words[13]), streamed_out_bytes=int(words[15]),
+        peak_bytes=int(words[17]), stack_bytes=int(words[19]),
     )  # fmt: skip
 
 
@@ -214,10 +222,11 @@ def _differences(made: Firmware, steps: list[StepCounts]) -> list[str]:
             ("page-outs", step.page_outs, made.page_outs),
             ("bytes paged out", step.page_out_bytes, made.page_out_bytes),
             ("bytes at the peak", step.peak_bytes, made.planned_bytes),
-            ("bytes streamed", step.streamed_bytes, made.streamed_bytes),
+            ("bytes read in tiles", step.streamed_in_bytes, made.streamed_in_bytes),
+            ("bytes written in tiles", step.streamed_out_bytes, made.streamed_out_bytes),
         ):
             # Of rows that are named twice, the second is not moved again.
-            is_less = what == "bytes streamed" and counted < planned and made.names_rows
+            is_less = what.endswith("tiles") and counted < planned and made.names_rows
             if counted != planned and not is_less:
                 texts.append(f"step {step.number}: {counted:,} {what}; {planned:,} were planned")
     return texts

@@ -12,10 +12,13 @@ import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop, loops
 from poet.calls.operands import Work, works
+from poet.calls.pieces.nest import tile_bytes
+from poet.calls.pieces.ways import Way, choice_named, tiles_of, way_of
 from poet.calls.references import Reference
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
 from poet.values.device import PLAIN
+from poet.values.graph import printable
 from poet.values.plan import Plan
 from poet.values.schedule import Compute, Free, PageIn, PageOut
 
@@ -47,6 +50,8 @@ class SeatedInstruction(msgspec.Struct):
     instruction: Compute | PageIn | PageOut | Free
     works: list[Work] = []
     loops: dict[int, Loop] = {}
+    way: Way | None = None
+    """How it runs piece by piece; tile number n of it lies in the block of `("tile", n)`."""
     blocks: dict[Reference, int] = {}
     new_bytes: int = 0
     """What it adds to RAM when it begins, its workspace included ..."""
@@ -163,6 +168,9 @@ class _Walk:
             self.works[k] = works(self.graph, k)
         seated = self.seat(step)
         seated.works = self.works[k]
+        if choice_named(step.variant) is not None:
+            self.pieces(seated, step)
+            return
         if step.variant != PLAIN:
             if step.variant not in TILE_BYTES:
                 raise PoetError(
@@ -224,6 +232,65 @@ class _Walk:
         seated.new_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in fresh)
         seated.gone_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in left)
 
+    def pieces(self, seated: SeatedInstruction, step: Compute) -> None:
+        """An op that runs piece by piece: a tick for each of its parts."""
+        k, op = step.op, self.graph.ops[step.op]
+        seated.way = way = checked_way(self.plan, step)
+        begin, seats = self.tick, self.seats()
+        streamed_in = {i for i, is_written in way.moved if not is_written}
+        streamed_out = {i for i, is_written in way.moved if is_written}
+        over = {p.output: p.input for p in op.in_place if p.input not in streamed_in}
+        fresh = [i for i in op.outputs if i not in self.here and i not in {*over, *streamed_out}]
+        again = [i for i in op.outputs if i in self.here and i not in {*over, *streamed_out}]
+        last_use: dict[Reference, int] = {}
+        for j, part in enumerate(way.parts):
+            for operand in (*part.work.reads, *part.work.results):
+                if operand is not None:
+                    last_use[operand.storage] = j
+        numbers = {(p, key): n for n, (p, key) in enumerate(tiles_of(way))}
+        for j, part in enumerate(way.parts):
+            for key, one in part.held.items():
+                if (j, key) not in numbers or part.space is None or part.nest is None:
+                    continue
+                what = one.side.operand.storage
+                name = self.graph.tensors[what[1]].name if what[0] == "tensor" else op.name
+                nbytes = tile_bytes(one.side, part.space.axes, part.nest.sizes)
+                block = self.tile(f"{name} tile", nbytes, begin + j, one.side.operand.dtype)
+                seats["tile", numbers[j, key]] = block
+            for result in part.work.results:
+                if result is None or result.storage in way.cut:
+                    continue
+                kind, i = reference = result.storage
+                if kind == "tensor" and i in streamed_out:
+                    continue
+                if kind == "tensor" and i in over:
+                    seats[reference] = seats["tensor", over[i]]
+                elif kind == "tensor" and i in fresh:
+                    if i not in self.here:
+                        self.tick = begin + j
+                        self.arrive(i, self.new_block(i))
+                        seats[reference] = self.here[i][0]
+                elif reference not in seats or kind == "tensor":
+                    last = begin + last_use[reference]
+                    seats[reference] = self.inner(k, reference, begin + j, last)
+        self.tick = begin + len(way.parts)
+        for output, old in over.items():
+            block, since = self.here.pop(old)
+            if output in streamed_out:
+                self.blocks[block].spans.append((since, self.tick - 1))
+            else:
+                self.here[output] = (block, since)
+        seated.blocks = seats
+        left = [i for i in op.consumed if i in self.here]
+        for i in left:
+            self.leave(i, self.tick - 1)
+        gone = sum(self.graph.tensors[i].nbytes for i in left)
+        gone += sum(self.graph.tensors[i].nbytes for o, i in over.items() if o in streamed_out)
+        workspace = self.plan.costs.ops[k][step.variant].workspace_bytes
+        workspace += sum(self.graph.tensors[i].nbytes for i in again)
+        seated.new_bytes = workspace + sum(self.graph.tensors[i].nbytes for i in fresh)
+        seated.gone_bytes = workspace + gone
+
     def tiles(
         self, k: int, loop: Loop, variant: str, seats: dict[Reference, int], tick: int
     ) -> None:
@@ -244,15 +311,15 @@ class _Walk:
             name = f"{self.graph.ops[k].name} gradient tile"
             seats[loop.gradient] = self.tile(name, nbytes, tick)
 
-    def tile(self, name: str, nbytes: int, tick: int) -> int:
+    def tile(self, name: str, nbytes: int, tick: int, dtype: str = "float32") -> int:
         return self.add(
             Block(
                 name=name,
                 nbytes=nbytes,
-                alignment=_alignment("float32"),
+                alignment=_alignment(dtype),
                 spans=[(tick, tick)],
-                dtype="float32",
-                text=_shape_text((nbytes // 4,), "float32"),
+                dtype=dtype,
+                text=_shape_text((nbytes // ITEM_BYTES[dtype],), dtype),
             )
         )
 
@@ -300,6 +367,21 @@ class _Walk:
         for i, n in end.items():
             end[i] = merged.get(n, n)
         return moves
+
+
+def checked_way(plan: Plan, step: Compute) -> Way:
+    """How an op runs piece by piece, refused if the plan counts on another way."""
+    graph, run = plan.graph, plan.costs.ops[step.op][step.variant]
+    choice = choice_named(step.variant)
+    way = None if choice is None else way_of(graph, step.op, choice)
+    wanted = {(s.tensor, False): s.nbytes for s in run.reads}
+    wanted |= {(s.tensor, True): s.nbytes for s in run.writes}
+    if way is None or {key: nbytes for key, (nbytes, _) in way.moved.items()} != wanted:
+        raise PoetError(
+            f"the plan runs {graph.op_text(step.op)} as {printable(step.variant)!r}, which this "
+            "version of POET does in another way or not at all: plan again"
+        )
+    return way
 
 
 def _overlap(these: list[tuple[int, int]], those: list[tuple[int, int]]) -> bool:

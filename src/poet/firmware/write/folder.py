@@ -56,7 +56,8 @@ class Firmware(
     page_in_bytes: int
     page_outs: int
     page_out_bytes: int
-    streamed_bytes: int = 0
+    streamed_in_bytes: int = 0
+    streamed_out_bytes: int = 0
     names_rows: bool = False
     """Whether rows are streamed that indices name: then those are the most bytes."""
     seconds: float
@@ -141,7 +142,8 @@ def write_folder(
         page_in_bytes=step.page_in_bytes,
         page_outs=step.page_outs,
         page_out_bytes=step.page_out_bytes,
-        streamed_bytes=step.streamed_bytes,
+        streamed_in_bytes=step.streamed_in_bytes,
+        streamed_out_bytes=step.streamed_out_bytes,
         names_rows=any(
             loop.named_rows for run in plan.streamed_runs for loop in loops(plan.graph, run.op)
         ),

@@ -7,6 +7,7 @@ import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop
 from poet.calls.operands import Operand, Work
+from poet.calls.pieces.ways import Way, tiles_of
 from poet.calls.shapes.check import check_calls, check_work
 from poet.calls.updates import SCALARS
 from poet.errors import PoetError
@@ -14,6 +15,7 @@ from poet.firmware.card.image import CardLayout, scalars
 from poet.firmware.place.arena import Placed
 from poet.firmware.place.lifetimes import SeatedInstruction
 from poet.firmware.write.kernels import statements
+from poet.firmware.write.kernels.pieces import part_statements
 from poet.firmware.write.kernels.site import Fields
 from poet.firmware.write.kernels.streams import loop_statements
 from poet.firmware.write.text import c_float, c_int, check_statement, comment
@@ -192,7 +194,32 @@ class _Writer:
             lines.append(f"    give({seated.gone_bytes});")
         return lines
 
+    def _pieces(self, seated: SeatedInstruction, step: Compute, way: Way) -> list[str]:
+        """The statements of an op that runs piece by piece."""
+        check_calls(self.graph, step.op)
+        for work in seated.works:
+            check_work(self.graph, step.op, work)
+        numbers = {tile: n for n, tile in enumerate(tiles_of(way))}
+        sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
+        lines = []
+        for at, part in enumerate(way.parts):
+            site = _Site(self, step.op, seated, part.work)
+
+            def tile(key: str, at: int = at) -> str:
+                return self.names[seated.blocks["tile", numbers[at, key]]]
+
+            try:
+                made = part_statements(site, part, sites, tile, self.card.slots.__getitem__)
+                for text in made:
+                    check_statement(text, self.words)
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise site.refuse(f"its arguments do not go together: {error}") from error
+            lines += made
+        return lines
+
     def _statements(self, seated: SeatedInstruction, step: Compute) -> list[str]:
+        if seated.way is not None:
+            return self._pieces(seated, step, seated.way)
         sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
         updates = {loop.update for loop in seated.loops.values()}
         check_calls(self.graph, step.op)

@@ -20,7 +20,20 @@ _TOKEN = re.compile(
     r"|[-+*/%<>=!&|()\[\]{},;.])",
     re.ASCII,
 )
-_WORDS = {"for", "if", "continue", "i", "row", "INT64_MAX", "INT64_MIN", "NULL"}
+_WORDS = {
+    "for",
+    "if",
+    "continue",
+    "i",
+    "row",
+    "INT64_MAX",
+    "INT64_MIN",
+    "NULL",
+    "p0",
+    "p1",
+    "p2",
+    "p3",
+}
 """Of C, and of what is written around kernels, what no header of POET has."""
 
 

@@ -34,7 +34,7 @@ def reference_step(
     knows are called, and what they give must be what the graph says, before anything reads it. With
     `noise`, each result is off by chance as far as the rounding of float32 could make it.
     """
-    known = {i: _widened(tensor, dtype).clone() for i, tensor in given.items()}
+    known = {i: _copied(tensor, dtype) for i, tensor in given.items()}
     with torch.no_grad():
         for k, op in enumerate(graph.ops):
             values: dict[int, torch.Tensor] = {}
@@ -87,8 +87,8 @@ def _check_result(call: Call, described: Tensor | Value, made: torch.Tensor) -> 
         )
 
 
-def _widened(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
+def _copied(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype if tensor.dtype == torch.float32 else tensor.dtype, copy=True)
 
 
 def _dtype(argument: Any, dtype: torch.dtype) -> Any:

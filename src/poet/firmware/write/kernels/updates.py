@@ -12,7 +12,7 @@ def _dropout_mask(site: Site) -> list[str]:
     out = result(site)
     kept = c_float(1.0 - site.arguments["p"])
     return [
-        f"dropout_mask({site.at(out)}, {kept}, poet_seed, poet_step, {site.op_number}u, "
+        f"dropout_mask({site.at(out)}, {kept}, poet_seed, poet_step, {site.op_number}u, 0, "
         f"{out.count});"
     ]
 

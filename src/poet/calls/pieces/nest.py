@@ -1,0 +1,226 @@
+"""Nests: loops over the blocks of a space, and what they move and hold.
+
+An operand that lies in the store has a tile in RAM, the piece of it that a block needs. Its tile is
+read when a loop moves on that it follows, so what moves depends on the order of the loops and on
+the size of the blocks. `best_nest` looks for the nest that moves least with tiles of some bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import permutations
+from math import prod
+
+import msgspec
+
+from poet.calls.pieces.space import Along, Axis, Side, Stretch, piece_bytes, runs
+
+RUN_BYTES = 512
+"""What the start of a transfer is worth in bytes moved: a sector, and an SD card's latency."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A side that has a tile.
+
+    It is read from the store, written to it, or both, where it is updated in place; or neither: a
+    gradient that an update uses up exists as a tile only, and what is in RAM in another order than
+    the kernel takes is copied. A `result` must be whole before the next block begins.
+    """
+
+    side: Side
+    is_read: bool = False
+    is_written: bool = False
+    is_result: bool = False
+    over: int | None = None
+    """The result that is written over it."""
+    is_direct: bool = False
+    """It is read straight to where the result lies: a row of a table."""
+
+    @property
+    def has_tile(self) -> bool:
+        return not (self.is_direct or self.side.is_unread)
+
+
+class Nest(msgspec.Struct, frozen=True):
+    """Loops, from the outermost to the innermost, each over the blocks of an axis.
+
+    `sizes` has the places of a block for every axis; axes of a single block have no loop.
+    """
+
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+def blocks_of(axis: Axis, size: int) -> Iterator[Stretch]:
+    for start in range(0, axis.extent, size):
+        yield Stretch(start, min(size, axis.extent - start))
+
+
+def tile_bytes(side: Side, axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> int:
+    """The most that a piece of a side takes."""
+    return piece_bytes(side.operand, largest(side, axes, sizes))
+
+
+def largest(side: Side, axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The extents that a tile has room for."""
+    shape = []
+    for extent, along in zip(side.operand.shape, side.reach, strict=True):
+        if along is None:
+            shape.append(extent)
+        else:
+            size = min(sizes[along.axis], axes[along.axis].extent)
+            shape.append(min(extent, (size - 1) * along.step + along.width))
+    if side.named_by is not None:
+        shape[0] = 1
+    return tuple(shape)
+
+
+def moved(side: Side, axes: tuple[Axis, ...], nest: Nest) -> tuple[int, int]:
+    """Bytes and transfers that the tiles of a side take, one way, in all blocks."""
+    if side.is_unread:
+        return 0, 0
+    inner = max((nest.order.index(a) for a in side.axes if a in nest.order), default=-1)
+    times = prod(
+        -(-axes[a].extent // nest.sizes[a]) for a in nest.order[: inner + 1] if a not in side.axes
+    )
+    shape, blocks = [], 1
+    for extent, along in zip(side.operand.shape, side.reach, strict=True):
+        if along is None:
+            shape.append(extent)
+        else:
+            axis, size = axes[along.axis], nest.sizes[along.axis]
+            shape.append(_covered(axis, size, along, extent))
+            blocks *= -(-axis.extent // size)
+    if side.named_by is not None:
+        along = side.reach[0]
+        assert along is not None
+        shape[0] = axes[along.axis].extent
+    count, _ = runs(side.operand, largest(side, axes, nest.sizes))
+    return times * piece_bytes(side.operand, tuple(shape)), times * blocks * count
+
+
+@cache
+def _covered(axis: Axis, size: int, along: Along, extent: int) -> int:
+    """The elements of a dimension that all blocks of an axis need, each counted for itself."""
+    if along.before == 0 and along.step == along.width:
+        return min(extent, axis.extent * along.step)  # they do not overlap
+    total = 0
+    for at in blocks_of(axis, size):
+        first = max(0, at.start * along.step - along.before)
+        last = (at.start + at.size - 1) * along.step - along.before
+        total += max(0, min(extent, last + along.width) - first)
+    return total
+
+
+def is_possible(held: Sequence[Held], order: tuple[int, ...]) -> bool:
+    """Whether every tile of a sum is whole before it is given away."""
+    for one in held:
+        if not one.is_result:
+            continue
+        own = [n for n, a in enumerate(order) if a in one.side.axes]
+        others = [n for n, a in enumerate(order) if a not in one.side.axes]
+        if own and others and min(others) < max(own):
+            return False
+    return True
+
+
+def held_bytes(held: Sequence[Held], axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> int:
+    return sum(-(-tile_bytes(one.side, axes, sizes) // 8) * 8 for one in held if one.has_tile)
+
+
+def traffic(held: Sequence[Held], axes: tuple[Axis, ...], nest: Nest) -> int:
+    """Bytes moved, and transfers as bytes."""
+    total = 0
+    for one in held:
+        nbytes, transfers = moved(one.side, axes, nest)
+        total += (nbytes + RUN_BYTES * transfers) * (one.is_read + one.is_written)
+    return total
+
+
+def best_nest(held: Sequence[Held], axes: tuple[Axis, ...], limit: int) -> Nest | None:
+    """The nest that moves least with tiles of at most `limit` bytes together, if there is one."""
+    return _best_nest(tuple(_anywhere(one) for one in held), axes, limit)
+
+
+def _anywhere(held: Held) -> Held:
+    """The same wherever it lies: layers that repeat have one answer."""
+    operand = msgspec.structs.replace(held.side.operand, storage=("value", 0), offset=0)
+    return msgspec.structs.replace(held, side=msgspec.structs.replace(held.side, operand=operand))
+
+
+@lru_cache(maxsize=1 << 16)
+def _best_nest(held: tuple[Held, ...], axes: tuple[Axis, ...], limit: int) -> Nest | None:
+    cut = sorted({a for one in held for a in one.side.axes})
+    least = tuple(
+        1 if axis.is_single else axis.extent if a not in cut else min(axis.extent, axis.granule)
+        for a, axis in enumerate(axes)
+    )
+    if held_bytes(held, axes, least) > limit:
+        return None
+    best: tuple[int, int, Nest] | None = None
+    for order in permutations(cut):
+        found = _grown(held, axes, order, least, limit)
+        if found is not None and (best is None or found[:2] < best[:2]):
+            best = found
+    return None if best is None else best[2]
+
+
+def _grown(
+    held: Sequence[Held],
+    axes: tuple[Axis, ...],
+    order: tuple[int, ...],
+    sizes: tuple[int, ...],
+    limit: int,
+) -> tuple[int, int, Nest] | None:
+    """Blocks made larger, one axis at a time, as long as the tiles fit: that which saves most."""
+    now = _judged(held, axes, order, sizes)
+    while True:
+        steps = []
+        for a in order:
+            larger = _next_size(axes[a], sizes[a])
+            if larger is None:
+                continue
+            grown = (*sizes[:a], larger, *sizes[a + 1 :])
+            if held_bytes(held, axes, grown) <= limit:
+                steps.append((_judged(held, axes, order, grown), grown))
+        if not steps:
+            break
+        after, sizes = min(steps, key=lambda step: (step[0] is None, step[0] and step[0][:2]))
+        now = after if after is not None and (now is None or after[:2] <= now[:2]) else now
+    return now
+
+
+def _judged(
+    held: Sequence[Held], axes: tuple[Axis, ...], order: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[int, int, Nest] | None:
+    loops = tuple(a for a in order if sizes[a] < axes[a].extent)
+    if not is_possible(held, loops):
+        return None
+    nest = Nest(loops, sizes)
+    rounds = prod(-(-axes[a].extent // sizes[a]) for a in loops)
+    return traffic(held, axes, nest), rounds, nest
+
+
+@cache
+def _sizes(axis: Axis) -> tuple[int, ...]:
+    """The sizes that blocks of an axis may have, from small to large: those that divide it, and
+    doubled ones."""
+    if axis.is_single:
+        return (1,)
+    extent, granule = axis.extent, axis.granule
+    found = {min(extent, granule), extent}
+    size = granule
+    while size < extent:
+        found.add(size)
+        size *= 2
+    for parts in range(2, min(extent, 4096) + 1):
+        if extent % parts == 0 and extent // parts % granule == 0:
+            found.add(extent // parts)
+    return tuple(sorted(found))
+
+
+def _next_size(axis: Axis, size: int) -> int | None:
+    """At least some larger, so that few steps lead to the end."""
+    larger = [each for each in _sizes(axis) if each > size]
+    if not larger:
+        return None
+    return next((each for each in larger if 2 * each >= 3 * size), larger[-1])

@@ -1,0 +1,143 @@
+"""Tiled variants: what ops take that run piece by piece, with operands in the store.
+
+For each op few of the many ways are offered, chosen by the budget: for all, a half and a quarter of
+it the one that moves least, as long as the op does not fit there whole; and always the one that
+needs the least RAM, so that the floor is true. Compute takes what it takes with all in RAM; each
+run of bytes that is moved has the store's latency.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
+
+from poet.calls.pieces.ways import Choice, Way, streamable, way_of
+from poet.calls.workspace import way_workspace_bytes, workspace_bytes
+from poet.planner.proof.floor import working_set_bytes
+from poet.values.device import PLAIN, Costs, Device, Run, Stream
+from poet.values.graph import Graph
+
+SHARES = (1.0, 0.5, 0.25)
+"""Of the budget: an op that takes all of it leaves nothing for others to stay."""
+LEAST_TILES, MOST_TILES = 256, 65_536
+"""Bytes that the tiles of an op may take together: fewer are not looked for, more are no use."""
+_MOST_GROUPS = 6
+"""So many groups of tensors of an op, the largest, are streamed or not; the others stay."""
+_GRAIN = 2_048
+"""Limits of tiles are multiples of so much, so that layers that repeat have the same."""
+
+
+class _Found(NamedTuple):
+    name: str
+    run: Run
+    need: int
+    """The RAM that it takes by itself."""
+
+    @property
+    def seconds(self) -> float:
+        return sum(stream.seconds for stream in (*self.run.reads, *self.run.writes))
+
+
+def with_tiles(costs: Costs, graph: Graph, device: Device, ram_bytes: int | None) -> Costs:
+    """The same costs, with variants that run piece by piece for every op that can."""
+    ops = tuple(
+        {**runs, **_Op(graph, k, runs[PLAIN], device).variants(ram_bytes)}
+        for k, runs in enumerate(costs.ops)
+    )
+    return msgspec.structs.replace(costs, ops=ops)
+
+
+class _Op:
+    """The ways of one op."""
+
+    def __init__(self, graph: Graph, k: int, plain: Run, device: Device) -> None:
+        self.graph, self.k, self.plain, self.device = graph, k, plain, device
+        self.op = graph.ops[k]
+        size = {
+            group: sum(graph.tensors[i].nbytes for i in group) for group in streamable(graph, k)
+        }
+        self.groups = sorted(size, key=lambda group: (-size[group], min(group)))[:_MOST_GROUPS]
+        # What a measured workspace has beyond what its calls explain is the kernels' own.
+        self.own = max(0, plain.workspace_bytes - workspace_bytes(self.op, graph))
+
+    def variants(self, ram_bytes: int | None) -> dict[str, Run]:
+        smallest = self.smallest()
+        if smallest is None:
+            return {}
+        found = [self.cheapest(int(share * ram_bytes)) for share in SHARES if ram_bytes is not None]
+        return {each.name: each.run for each in (*found, smallest) if each is not None}
+
+    def choices(self) -> Iterator[Choice]:
+        """What may be streamed, from little to everything."""
+        for count in range(1, len(self.groups) + 1):
+            for some in combinations(self.groups, count):
+                chosen = frozenset[int]().union(*some)
+                yield Choice(chosen & set(self.op.inputs), chosen & set(self.op.outputs), 0)
+
+    def found(self, choice: Choice, limit: int) -> _Found | None:
+        """A way with tiles of at most so many bytes, if there is one."""
+        choice = msgspec.structs.replace(choice, limit=limit)
+        way = way_of(self.graph, self.k, choice)
+        if way is None:
+            return None
+        run = self.costed(way)
+        return _Found(choice.name, run, working_set_bytes(self.graph, self.op, run))
+
+    def smallest(self) -> _Found | None:
+        """The way that needs the least RAM: all is streamed, or as much as can be, in the smallest
+        tiles."""
+        best: _Found | None = None
+        for choice in reversed(list(self.choices())):
+            limit = LEAST_TILES
+            made = None
+            while made is None and limit <= 1 << 30:
+                made = self.found(choice, limit)
+                limit *= 2
+            if made is not None and (best is None or made.need < best.need):
+                best = made
+            if best is not None and len(choice.streamed) < len(self.groups) - 1:
+                break
+        return best
+
+    def cheapest(self, ram_bytes: int) -> _Found | None:
+        """The way that moves least in so much RAM; None where the op fits whole, or not at all."""
+        if working_set_bytes(self.graph, self.op, self.plain) <= ram_bytes:
+            return None
+        best: _Found | None = None
+        for choice in self.choices():
+            room = ram_bytes - self.beside(choice)
+            if room < LEAST_TILES:
+                continue
+            room = room // _GRAIN * _GRAIN if room > _GRAIN else 1 << (room.bit_length() - 1)
+            made = self.found(choice, min(room, MOST_TILES))
+            if made is None or made.need > ram_bytes:
+                continue
+            if best is None or made.seconds < best.seconds:
+                best = made
+        return best
+
+    def beside(self, choice: Choice) -> int:
+        """Bytes of the tensors that are whole in RAM."""
+        seated = {pair.output for pair in self.op.in_place if pair.input not in choice.reads}
+        there = [i for i in self.op.inputs if i not in choice.reads]
+        there += [i for i in self.op.outputs if i not in choice.writes | seated]
+        return sum(self.graph.tensors[i].nbytes for i in there)
+
+    def costed(self, way: Way) -> Run:
+        device = self.device
+        streams: dict[bool, list[Stream]] = {False: [], True: []}
+        for (i, is_written), (nbytes, transfers) in way.moved.items():
+            seconds, watts = device.page_in_seconds(nbytes, transfers), device.page_in_watts
+            if is_written:
+                seconds, watts = device.page_out_seconds(nbytes, transfers), device.page_out_watts
+            streams[is_written].append(
+                Stream(tensor=i, nbytes=nbytes, seconds=seconds, joules=seconds * watts)
+            )
+        return Run(
+            seconds=self.plain.seconds,
+            joules=self.plain.joules,
+            workspace_bytes=self.own + way_workspace_bytes(self.op, self.graph, way),
+            reads=tuple(streams[False]),
+            writes=tuple(streams[True]),
+        )

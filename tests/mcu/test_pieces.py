@@ -1,0 +1,83 @@
+"""Ops that run piece by piece: the same bits as in RAM, with any tensors in the store."""
+
+import random
+from bisect import bisect_right
+from pathlib import Path
+
+import pytest
+
+from poet.costs.analytic import analytic
+from poet.firmware.card.image import card_layout
+from poet.referee.replay import check
+
+from .conftest import NETS, ROOT
+from .forced import BOARD, forced_plan, graph_in_pieces, trained_on_host, with_random_ways
+
+WORDS = "bert-tiny?seq=4&vocab=40&layers=1"
+MOMENTUM = "sgd?momentum=0.9&nesterov=1&weight_decay=0.01"
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [
+        (f"{ROOT}/{NETS}:resnet8", "sgd"),
+        (f"{ROOT}/{NETS}:separable", "adam"),
+        (f"{ROOT}/{NETS}:mixed", "adam"),
+        (f"{ROOT}/{NETS}:gpt2", "sgd"),
+        (f"{ROOT}/{NETS}:masked", "sgd"),
+        ("lenet?size=16&batch=3", MOMENTUM),
+        (WORDS, "sgd"),
+        (WORDS, "adamw?weight_decay=0.1"),
+    ],
+)
+def test_pieces_give_the_same_bits(
+    model: str, optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poet.calls.pieces.ways.LEAST_BYTES", 64)
+    graph = graph_in_pieces(model, optimizer)
+    whole, _ = trained_on_host(forced_plan(graph, analytic(graph, BOARD), {}), tmp_path / "c")
+    names_rows = any("embedding" in call.kind for op in graph.ops for call in op.calls)
+    for seed in range(2):
+        costs, ways = with_random_ways(graph, random.Random(seed))
+        assert len(ways) > len(graph.ops) / 2
+        plan = forced_plan(graph, costs, ways)
+        pieces, said = trained_on_host(plan, tmp_path / "c")
+        for i, content in whole.items():
+            assert content == pieces[i], (seed, graph.tensors[i].name)
+        report = check(plan)
+        for line in said:
+            words = line.split()
+            for way, planned in (
+                ("in", report.streamed_in_bytes), ("out", report.streamed_out_bytes)
+            ):  # fmt: skip
+                moved = int(words[words.index(f"streamed_{way}") + 1])
+                assert moved == planned or (names_rows and moved < planned)
+
+
+def test_every_tensor_moves_as_many_bytes_as_planned(tmp_path: Path) -> None:
+    """By tensor and direction: the places on the card that a build which traces says."""
+    graph = graph_in_pieces(f"{ROOT}/{NETS}:resnet8", "sgd?momentum=0.9")
+    costs, ways = with_random_ways(graph, random.Random(3))
+    plan = forced_plan(graph, costs, ways)
+    trained_on_host(plan, tmp_path / "c", steps=1, extra="-DPOET_TRACE")
+    slots, moved = card_layout(plan, 2).slots, dict[tuple[str, int], int]()
+    starts = sorted(set(slots.values()))
+    for line in (tmp_path / "c" / "said").read_text().splitlines():
+        verb, *numbers = line.split()
+        if verb in ("reads", "writes"):
+            at, count = map(int, numbers)
+            slot = starts[bisect_right(starts, at) - 1]
+            moved[verb, slot] = moved.get((verb, slot), 0) + count
+    planned = dict[tuple[str, int], int]()
+    for i, (read, written) in check(plan).streamed.items():
+        for verb, nbytes in (("reads", read), ("writes", written)):
+            if nbytes:
+                planned[verb, slots[i]] = planned.get((verb, slots[i]), 0) + nbytes
+    assert moved == planned
+
+
+def test_no_complaints_from_the_sanitizers(tmp_path: Path) -> None:
+    graph = graph_in_pieces(f"{ROOT}/{NETS}:mixed", "adam")
+    costs, ways = with_random_ways(graph, random.Random(7))
+    plan = forced_plan(graph, costs, ways)
+    trained_on_host(plan, tmp_path / "c", extra="-fsanitize=address,undefined -g")
