@@ -43,10 +43,12 @@ class _Forced(_Pager):
         return name, self.costs.ops[k][name]
 
 
-def forced_plan(graph: Graph, costs: Costs, ways: Mapping[int, str]) -> Plan:
+def forced_plan(
+    graph: Graph, costs: Costs, ways: Mapping[int, str], pinned: tuple[int, ...] = ()
+) -> Plan:
     """A plan in which some ops run in these variants, the others whole; RAM has no limit."""
     start, end = places(graph, "streamed")
-    budget = Budget(start=start, end=end)
+    budget = Budget(start=start, end=end, pinned=pinned)
     pager = _Forced(graph, costs, budget)
     pager.ways = ways
     for k in range(len(graph.ops)):
@@ -60,13 +62,15 @@ def forced_plan(graph: Graph, costs: Costs, ways: Mapping[int, str]) -> Plan:
     )
 
 
-def with_random_ways(graph: Graph, chance: random.Random) -> tuple[Costs, dict[int, str]]:
+def with_random_ways(
+    graph: Graph, chance: random.Random, in_torch: bool = False
+) -> tuple[Costs, dict[int, str]]:
     """A way to run piece by piece for every op that has one: any tensors, any size of tiles."""
     costs, ops, ways = analytic(graph, BOARD), [], {}
     for k, runs in enumerate(costs.ops):
         ops.append(dict(runs))
         groups = streamable(graph, k)
-        if not groups:
+        if not groups or (in_torch and graph.ops[k].random_state_bytes):
             continue
         sets = [some for n in range(1, len(groups) + 1) for some in combinations(groups, n)]
         for _ in range(4):
@@ -76,7 +80,7 @@ def with_random_ways(graph: Graph, chance: random.Random) -> tuple[Costs, dict[i
                 choice = Choice(reads, writes, limit)
                 way = way_of(graph, k, choice)
                 if way is not None:
-                    ops[-1][choice.name] = _Op(graph, k, runs[PLAIN], BOARD).costed(way)
+                    ops[-1][choice.name] = _Op(graph, k, runs[PLAIN], BOARD, in_torch).costed(way)
                     ways[k] = choice.name
                     break
             if k in ways:

@@ -33,15 +33,19 @@ def problem() -> Problem:
 
 
 def test_the_order_and_the_graphs(problem: Problem) -> None:
-    resident, paged, streamed = questions(problem, terms("nrf52840"))
+    resident, paged, streamed, in_pieces = questions(problem, terms("nrf52840"))
     assert set(resident.budget.start.values()) == {"ram"}
     assert resident.graph is paged.graph is problem.graph
     assert "store" in paged.budget.start.values()
     assert streamed.graph is problem.fused
     assert any(len(variants) > 1 for variants in streamed.costs.ops)
     assert len(problem.fused.ops) < len(problem.graph.ops)
-    for params in ("resident", "paged", "streamed"):
-        assert len(list(questions(problem, terms("nrf52840", params=params)))) == 1
+    assert in_pieces.graph is problem.in_pieces
+    assert len(in_pieces.graph.ops) > len(problem.fused.ops)
+    assert any(run.writes for runs in in_pieces.costs.ops for run in runs.values())
+    for params, count in (("resident", 1), ("paged", 1), ("streamed", 2)):
+        asked = terms("nrf52840", params=params)  # type: ignore[arg-type]
+        assert len(list(questions(problem, asked))) == count
 
 
 @pytest.mark.parametrize(
@@ -69,8 +73,8 @@ def test_a_graph_is_priced_once(problem: Problem, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("poet.planning.question.analytic", counted)
     fresh = read_problem(LENET, "sgd?momentum=0.9")
-    assert len(list(questions(fresh, terms("nrf52840")))) == 3
-    assert priced == [fresh.graph, fresh.fused]
+    assert len(list(questions(fresh, terms("nrf52840")))) == 4
+    assert priced == [fresh.graph, fresh.fused, fresh.in_pieces]
 
 
 def test_a_share_is_of_the_step_in_ram_whatever_the_residency(problem: Problem) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from poet.calls.loops import Loop
 from poet.calls.operands import Work, works
+from poet.calls.pieces.nest import tile_bytes
+from poet.calls.pieces.ways import Way
 from poet.calls.sizes import ITEM_BYTES
 from poet.calls.updates import needs_temporary
 from poet.values.graph import Graph
@@ -20,6 +22,31 @@ def torch_tile_bytes(
     """For the maker of each loop of op k, the bytes that it takes besides."""
     calls = {work.number: work for work in works(graph, k)}
     return {loop.maker: _bytes(calls, loop, loop.tile_rows(largest_tile)) for loop in loops}
+
+
+def torch_piece_bytes(way: Way) -> dict[int, int]:
+    """For each call that goes block by block, what PyTorch takes beside its tiles.
+
+    A kernel gives its results in memory of their own before they are copied to where they belong;
+    an image may be padded; an update needs a temporary.
+    """
+    found: dict[int, int] = {}
+    for part in way.parts:
+        space, nest = part.space, part.nest
+        if space is None or nest is None:
+            continue
+        sides = [side for side in space.writes if side is not None]
+        if part.work.family == "aten.convolution":
+            sides.append(space.reads["input"])
+        made = sum(tile_bytes(side, space.axes, nest.sizes) for side in sides)
+        for follower in part.followers:
+            if needs_temporary(follower.work.kind, follower.work.arguments):
+                side = follower.sides["parameter"]
+                made += tile_bytes(side, space.axes, nest.sizes)
+        if needs_temporary(part.work.kind, part.work.arguments):
+            made += tile_bytes(space.reads["parameter"], space.axes, nest.sizes)
+        found[part.work.number] = max(found.get(part.work.number, 0), made)
+    return found
 
 
 def _bytes(calls: dict[int, Work], loop: Loop, tile_rows: int) -> int:

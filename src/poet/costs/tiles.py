@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from poet.calls.pieces.ways import Choice, Way, streamable, way_of
+from poet.calls.torch_tiles import torch_piece_bytes
 from poet.calls.workspace import way_workspace_bytes, workspace_bytes
 from poet.planner.proof.floor import working_set_bytes
 from poet.values.device import PLAIN, Costs, Device, Run, Stream
@@ -21,7 +22,8 @@ from poet.values.graph import Graph
 SHARES = (1.0, 0.5, 0.25)
 """Of the budget: an op that takes all of it leaves nothing for others to stay."""
 LEAST_TILES, MOST_TILES = 256, 65_536
-"""Bytes that the tiles of an op may take together: fewer are not looked for, more are no use."""
+"""Bytes that the tiles of an op may take together: fewer are not looked for, and more only where
+the budget has sixteen times as much."""
 _MOST_GROUPS = 6
 """So many groups of tensors of an op, the largest, are streamed or not; the others stay."""
 _GRAIN = 2_048
@@ -39,10 +41,16 @@ class _Found(NamedTuple):
         return sum(stream.seconds for stream in (*self.run.reads, *self.run.writes))
 
 
-def with_tiles(costs: Costs, graph: Graph, device: Device, ram_bytes: int | None) -> Costs:
-    """The same costs, with variants that run piece by piece for every op that can."""
+def with_tiles(
+    costs: Costs, graph: Graph, device: Device, ram_bytes: int | None, in_torch: bool = False
+) -> Costs:
+    """The same costs, with variants that run piece by piece for every op that can.
+
+    `in_torch` says that PyTorch's kernels run them, which take more beside the tiles, and draw
+    random numbers all at once.
+    """
     ops = tuple(
-        {**runs, **_Op(graph, k, runs[PLAIN], device).variants(ram_bytes)}
+        {**runs, **_Op(graph, k, runs[PLAIN], device, in_torch).variants(ram_bytes)}
         for k, runs in enumerate(costs.ops)
     )
     return msgspec.structs.replace(costs, ops=ops)
@@ -51,9 +59,11 @@ def with_tiles(costs: Costs, graph: Graph, device: Device, ram_bytes: int | None
 class _Op:
     """The ways of one op."""
 
-    def __init__(self, graph: Graph, k: int, plain: Run, device: Device) -> None:
+    def __init__(
+        self, graph: Graph, k: int, plain: Run, device: Device, in_torch: bool = False
+    ) -> None:
         self.graph, self.k, self.plain, self.device = graph, k, plain, device
-        self.op = graph.ops[k]
+        self.op, self.in_torch = graph.ops[k], in_torch
         size = {
             group: sum(graph.tensors[i].nbytes for i in group) for group in streamable(graph, k)
         }
@@ -62,6 +72,8 @@ class _Op:
         self.own = max(0, plain.workspace_bytes - workspace_bytes(self.op, graph))
 
     def variants(self, ram_bytes: int | None) -> dict[str, Run]:
+        if self.in_torch and self.op.random_state_bytes:
+            return {}
         smallest = self.smallest()
         if smallest is None:
             return {}
@@ -110,7 +122,8 @@ class _Op:
             if room < LEAST_TILES:
                 continue
             room = room // _GRAIN * _GRAIN if room > _GRAIN else 1 << (room.bit_length() - 1)
-            made = self.found(choice, min(room, MOST_TILES))
+            most = max(MOST_TILES, ram_bytes // 16 // _GRAIN * _GRAIN)
+            made = self.found(choice, min(room, most))
             if made is None or made.need > ram_bytes:
                 continue
             if best is None or made.seconds < best.seconds:
@@ -126,6 +139,7 @@ class _Op:
 
     def costed(self, way: Way) -> Run:
         device = self.device
+        kernels = torch_piece_bytes(way) if self.in_torch else {}
         streams: dict[bool, list[Stream]] = {False: [], True: []}
         for (i, is_written), (nbytes, transfers) in way.moved.items():
             seconds, watts = device.page_in_seconds(nbytes, transfers), device.page_in_watts
@@ -137,7 +151,7 @@ class _Op:
         return Run(
             seconds=self.plain.seconds,
             joules=self.plain.joules,
-            workspace_bytes=self.own + way_workspace_bytes(self.op, self.graph, way),
+            workspace_bytes=self.own + way_workspace_bytes(self.op, self.graph, way, kernels),
             reads=tuple(streams[False]),
             writes=tuple(streams[True]),
         )

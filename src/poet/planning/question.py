@@ -254,7 +254,7 @@ def question(
                 'streamed parameters need a device, whose store they are read from: device="rpi4"'
             )
         if in_pieces:
-            costs = with_tiles(costs, graph, board, _ram_bytes(asked))
+            costs = with_tiles(costs, graph, board, _ram_bytes(asked), asked.in_torch)
         else:
             costs = with_streams(costs, graph, board, in_torch=asked.in_torch)
         if smooth is not None:

@@ -62,9 +62,11 @@ def _tried(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
 
 
 def _can_be_cut(problem: Problem, terms: Terms) -> bool:
-    """Whether ops may run piece by piece: where C runs them, by the rates of a board."""
-    is_costed = terms.costs is None and problem.costs is None
-    return is_costed and not terms.in_torch and problem.in_pieces is not None
+    """Whether ops may run piece by piece: where their kernels are known, by the rates of a board.
+
+    Measured costs are of another graph.
+    """
+    return terms.costs is None and problem.costs is None and problem.in_pieces is not None
 
 
 def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:

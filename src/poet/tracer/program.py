@@ -111,6 +111,8 @@ class Program:
         self._training = self._training.join(other._training)
         if not self.has_fused_updates and "fused" in self.__dict__:
             self.fused._training = other._training
+            if "in_pieces" in self.__dict__:
+                self.in_pieces._training = other._training
 
     @property
     def lasting(self) -> dict["Lasting", int]:
@@ -132,12 +134,25 @@ class Program:
         made._interpreter = Interpreter(made.graph)
         return made
 
+    @cached_property
+    def in_pieces(self) -> "Program":
+        """The same with an op for each kernel, so that each can run piece by piece."""
+        if self.granularity == "op":
+            return self.fused
+        made = copy(self.fused)
+        made.layout = self.traced.rewritten("op", fuse_updates=True)
+        made.graph = made.layout.graph
+        made._interpreter = Interpreter(made.graph)
+        return made
+
     def for_plan(self, plan: Plan) -> "Program":
         """This step as the plan has it, its updates fused or apart; else an error says why not."""
         if plan.graph.fingerprint == self.fingerprint:
             return self
         if plan.graph.fingerprint == self.fused.fingerprint:
             return self.fused
+        if plan.graph.fingerprint == self.in_pieces.fingerprint:
+            return self.in_pieces
         raise PoetError(
             f"the plan is for the graph {plan.graph.name!r} with fingerprint "
             f"{plan.graph.fingerprint}; this program is {self.graph.name!r} with fingerprint "

@@ -6,7 +6,10 @@ of an operand it needs the `Piece` that follows from it. A result that does not 
 sum over it, and blocks add to it one after the other.
 """
 
+from collections.abc import Iterator
+from itertools import product
 from math import prod
+from operator import mul
 from typing import Any
 
 import msgspec
@@ -136,3 +139,22 @@ def runs(operand: Operand, shape: tuple[int, ...]) -> tuple[int, int]:
             count *= shape[d]
             expected = -1
     return count, length
+
+
+def in_memory(
+    operand: Operand, start: tuple[int, ...], shape: tuple[int, ...]
+) -> Iterator[tuple[int, int, int]]:
+    """The stretches of memory that a block is, in bytes: where in the operand's tensor, how many,
+    and where in a tile without gaps."""
+    item = ITEM_BYTES[operand.dtype]
+    begin = operand.offset + sum(map(mul, start, operand.strides))
+    count, length = runs(operand, shape)
+    if count == 1:
+        yield begin * item, length * item, 0
+        return
+    dims = dims_in_memory(operand)
+    while prod(shape[d] for d in dims) > count:
+        dims.pop()
+    for n, at in enumerate(product(*(range(shape[d]) for d in dims))):
+        further = sum(place * operand.strides[d] for place, d in zip(at, dims, strict=True))
+        yield (begin + further) * item, length * item, n * length * item

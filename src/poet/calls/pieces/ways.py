@@ -147,8 +147,9 @@ def way_of(graph: Graph, k: int, choice: Choice) -> Way | None:
     for work in calls:
         if work.number in done:
             continue
-        for each in simpler(work) if _touches(work, choice.streamed) else [work]:
-            part = _part(graph, k, calls, each, choice)
+        together = simpler(work) if _touches(work, choice.streamed) else [work]
+        for each in together:
+            part = _part(graph, k, calls, each, choice, is_alone=len(together) == 1)
             if part is None:
                 return None
             parts.append(part)
@@ -161,11 +162,14 @@ def _touches(work: Work, streamed: frozenset[int]) -> bool:
     return any(x.storage[0] == "tensor" and x.storage[1] in streamed for x in operands)
 
 
-def _part(graph: Graph, k: int, calls: list[Work], work: Work, choice: Choice) -> Part | None:
+def _part(
+    graph: Graph, k: int, calls: list[Work], work: Work, choice: Choice, is_alone: bool
+) -> Part | None:
+    """A call with the updates that follow it; as it is, if it is alone and streams nothing."""
     followers = _followers(graph, calls, work, choice)
     if followers is None:
         return None
-    if not _touches(work, choice.streamed) and not followers:
+    if is_alone and not _touches(work, choice.streamed) and not followers:
         return Part(work)
     only_named = any(_is_sparse(work, follower) for follower in followers)
     space = space_of(work, choice.streamed, lambda x: _is_parameter(graph, x), only_named)

@@ -75,6 +75,7 @@ class Executor:
         """The pages that the plan needs in the store, with their bytes."""
         stored = {i for i, place in self.plan.budget.start.items() if place != "ram"}
         stored |= {s.tensor for s in self.plan.schedule if isinstance(s, PageOut | PageIn)}
+        stored |= self._streamed
         return {self.slots[i]: self.plan.graph.tensors[i].nbytes for i in sorted(stored)}
 
     @property

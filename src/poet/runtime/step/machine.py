@@ -195,10 +195,15 @@ class Machine:
         assert self.store is not None
         self.store.read_part(self.slots[i], tile.untyped_storage(), PagePart(start, count, at))
 
-    def stream_out(self, i: int, tile: torch.Tensor, start: int, count: int) -> None:
+    def stream_out(self, i: int, tile: torch.Tensor, start: int, count: int, at: int = 0) -> None:
         """The other way round."""
         assert self.store is not None
-        self.store.write_part(self.slots[i], tile.untyped_storage(), PagePart(start, count))
+        self.store.write_part(self.slots[i], tile.untyped_storage(), PagePart(start, count, at))
+
+    def stream_begin(self, i: int) -> None:
+        """A new tensor is about to be written to the store, part by part."""
+        assert self.store is not None
+        self.store.begin(self.slots[i])
 
     def exchange(self, old: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Put a buffer's new value where the model has it, and the old one where the new one was.

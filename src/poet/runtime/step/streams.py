@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from poet.calls.loops import TILE_BYTES, loops
+from poet.calls.pieces.ways import Choice, choice_named
+from poet.calls.pieces.ways import way_of as pieces_of
 from poet.calls.references import Reference, storage
-from poet.calls.torch_tiles import torch_tile_bytes
-from poet.calls.workspace import workspace_bytes
+from poet.calls.torch_tiles import torch_piece_bytes, torch_tile_bytes
+from poet.calls.workspace import way_workspace_bytes, workspace_bytes
 from poet.errors import PoetError
+from poet.runtime.step.pieces import Pieces
 from poet.runtime.step.tiles import Streamed
 from poet.values.device import PLAIN, Run
 from poet.values.graph import Graph, Op
@@ -26,7 +29,7 @@ class Way(NamedTuple):
     """Inputs that come from the store while it runs."""
     writes: frozenset[int] = frozenset()
     """Outputs that go there."""
-    makers: Mapping[int, Streamed] = {}
+    makers: Mapping[int, Streamed | Pieces] = {}
     """Loops, by the call that each stands for."""
     left_out: frozenset[int] = frozenset()
     """Calls that are not made."""
@@ -39,6 +42,9 @@ def way_of(graph: Graph, k: int, variant: str, run: Run) -> Way:
     op = graph.ops[k]
     if variant == PLAIN:
         return Way(max(run.workspace_bytes, workspace_bytes(op, graph)))
+    choice = choice_named(variant)
+    if choice is not None:
+        return _in_pieces(graph, k, choice, run)
     found = loops(graph, k) if variant in TILE_BYTES else ()
     reads = frozenset(i for loop in found for i in loop.streamed)
     writes = frozenset(i for loop in found for i in loop.updated)
@@ -63,6 +69,34 @@ def way_of(graph: Graph, k: int, variant: str, run: Run) -> Way:
         writes,
         makers,
         frozenset(updates | {at for at in range(len(op.calls)) if _looks_at(graph, op, at, away)}),
+        away,
+    )
+
+
+def _in_pieces(graph: Graph, k: int, choice: Choice, run: Run) -> Way:
+    """A variant in which calls go block by block."""
+    op, found = graph.ops[k], pieces_of(graph, k, choice)
+    planned = {(s.tensor, False): s.nbytes for s in run.reads}
+    planned |= {(s.tensor, True): s.nbytes for s in run.writes}
+    if found is None or {key: nbytes for key, (nbytes, _) in found.moved.items()} != planned:
+        raise PoetError(
+            f"the plan runs {graph.op_text(k)} in {choice.name!r}, which this version of POET does "
+            "in another way or not at all: plan again"
+        )
+    numbers = {part.work.number for part in found.parts if part.nest is not None}
+    makers = {number: Pieces(graph, k, number, found) for number in sorted(numbers)}
+    away = frozenset(("tensor", i) for i in choice.streamed) | found.cut
+    updates = {number for maker in makers.values() for number in maker.updates}
+    needs = way_workspace_bytes(op, graph, found, torch_piece_bytes(found))
+    return Way(
+        max(run.workspace_bytes, needs),
+        choice.reads,
+        choice.writes,
+        makers,
+        frozenset(
+            (updates - numbers)
+            | {at for at in range(len(op.calls)) if _looks_at(graph, op, at, away)}
+        ),
         away,
     )
 

@@ -19,6 +19,7 @@ import torch
 from poet.calls.references import made_by, references, storage
 from poet.calls.updates import SCALARS
 from poet.errors import PoetError
+from poet.runtime.step.pieces import Pieces
 from poet.runtime.step.source import Source, is_name, joined, literal, written
 from poet.runtime.step.streams import Way
 from poet.tracer.arguments import constant, function_of, target_of
@@ -255,6 +256,8 @@ class _Writer:
         read: list[Source] = []
         loop, call = way.makers[at], op.calls[at]
         function_of(call)
+        if isinstance(loop, Pieces):
+            return self._pieces(k, op, loop, at)
         away = {n for n, each in references(call) if storage(op, each) in way.away}
         given = [
             written("{}: {}", literal(name), self._argument(value, read))
@@ -273,6 +276,29 @@ class _Writer:
         name = self._name("stream", f"{k} {at} {loop.tile_rows}", loop)
         text = written("{}(machine, {{{}}}, {{{}}})", name, joined(given), joined(rates))
         return read, text
+
+    def _pieces(self, k: int, op: Op, loop: Pieces, at: int) -> tuple[list[Source], Source]:
+        """The call of a nest of loops over blocks, in the place of a call."""
+        read: list[Source] = []
+        given: dict[str, list[Source]] = {"tensor": [], "value": []}
+        for tag, n in loop.needs:
+            name = written("t{}" if tag == "tensor" else "v{}", n)
+            read.append(name)
+            given[tag].append(written("{}: {}", n, name))
+        rates = []
+        for number in loop.updates:
+            update = op.calls[number]
+            function_of(update)
+            each = [
+                written("{}: {}.item()", literal(name), self._argument(value, read))
+                for name in SCALARS
+                if isinstance(value := update.arguments.get(name), dict)
+            ]
+            rates.append(written("{}: {{{}}}", number, joined(each)))
+        name = self._name("pieces", f"{k} {at} {loop.name}", loop)
+        template = "{}(machine, {{{}}}, {{{}}}, {{{}}})"
+        parts = (joined(given["tensor"]), joined(given["value"]), joined(rates))
+        return read, written(template, name, *parts)
 
     def _argument(self, value: Any, read: list[Source]) -> Source:
         if isinstance(value, list | tuple):

@@ -90,6 +90,12 @@ class Store(Protocol):
     def read(self, page: int, storage: torch.UntypedStorage, now: bool = False) -> PageTransfer:
         """Start copying a page to a storage of the page's size."""
 
+    def begin(self, page: int) -> None:
+        """A page that is reserved in parts begins anew, with nothing in it, to be written in parts.
+
+        What is read before it was written is an error, in stores that check.
+        """
+
     def write_part(self, page: int, storage: torch.UntypedStorage, part: PagePart) -> None:
         """Copy some bytes of a storage to some of a page that is there already.
 

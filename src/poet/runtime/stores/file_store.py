@@ -24,7 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 
-from poet.errors import PoetError
+from poet.errors import PageError, PoetError
 from poet.runtime.stores.base import PagePart
 from poet.runtime.stores.call_thread import CallThread
 from poet.runtime.stores.checksum import checksum
@@ -170,6 +170,9 @@ class FileStore(QueuedStore):
             torn.add((end - 1) // BLOCK_BYTES * BLOCK_BYTES)
         for block in torn:
             nbytes, there = min(BLOCK_BYTES, order.slot.nbytes - block), at + block - first
+            if block not in order.slot.checksums:  # of a page that has begun anew
+                self._buffers.bytes[there : there + nbytes] = 0
+                continue
             self._file.read(order.page, self._blocks(nbytes, there), order.slot.offset + block)
             self._verify(order, block, nbytes, there)
         self._buffers.fill(at + start - first, order.storage, place, count)
@@ -186,7 +189,12 @@ class FileStore(QueuedStore):
         """Compare the checksums of what is in the buffer's place `at`."""
         for first, nbytes, there in _signed(order, start, count, at):
             found = checksum(self._buffers.bytes[there : there + nbytes])
-            wanted = order.slot.checksums[first]
+            wanted = order.slot.checksums.get(first)
+            if wanted is None:
+                raise PageError(
+                    f"page {order.page} has nothing from byte {first:,} on in {self._file.path}: "
+                    "it was not written since it began anew"
+                )
             if found != wanted:
                 raise self._file.wrong(
                     order.page,

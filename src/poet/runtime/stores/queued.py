@@ -160,6 +160,15 @@ class QueuedStore(ABC):
     # Parts have one stage, so that they run in the calling thread: with the threads at rest, the
     # stages of other transfers cannot come between.
 
+    def begin(self, page: int) -> None:
+        slot = self._slots.get(page)
+        if slot is None or not slot.in_parts:
+            raise PoetError(f"page {page} has no place in {self.where} for its parts")
+        self._drain()
+        slot.asked += 1
+        slot.kept = slot.asked
+        slot.checksums.clear()
+
     def write_part(self, page: int, storage: torch.UntypedStorage, part: PagePart) -> None:
         slot = self._slot(page, storage, part)
         slot.asked += 1

@@ -220,7 +220,8 @@ class _Nest:
             if key == str(follower.result):
                 lines += self.updated(n, follower, at)
         if one.is_written and not self.is_updated(one):
-            lines.append(self.transfer("write", one.side, at, self.tile(key), key))
+            over = None if one.over is None else self.space.writes[one.over]
+            lines.append(self.transfer("write", over or one.side, at, self.tile(key)))
         elif one.is_result and not one.is_read and not one.is_written and not lines:
             lines.append(self.copy(key, one.side, at, into_tile=False))
         return lines
@@ -254,7 +255,7 @@ class _Nest:
         some = _Pieces(site, follower.work, places, given, ())
         return [*before, *UPDATES[follower.work.kind](some), *after]
 
-    def transfer(self, verb: str, side: Side, at: dict[int, _At], place: str, key: str = "") -> str:
+    def transfer(self, verb: str, side: Side, at: dict[int, _At], place: str) -> str:
         """A statement that moves a piece between the card and a tile."""
         operand_, shape = side.operand, self.piece(side, at).shape
         item = ITEM_BYTES[operand_.dtype]

@@ -1,0 +1,61 @@
+"""Ops that run piece by piece in PyTorch: the same training within rounding, in the RAM planned."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from torch.nn import functional as F
+
+import poet
+from poet.referee.replay import check
+from poet.runtime.stores.page_file import BLOCK_BYTES
+from poet.values.plan import Plan
+from tests.mcu.forced import forced_plan, with_random_ways
+from tests.torch.streamed import MODELS, OPTIMIZERS, batch, go_on, made, trainer
+from tests.torch.test_streaming import STEPS, too_far
+
+
+def planned_in_pieces(name: str, optimizer: object, seed: int) -> Plan:
+    program = poet.capture(made(name), F.cross_entropy, optimizer, example=batch(name))  # type: ignore[arg-type]
+    graph = program.in_pieces.graph
+    costs, ways = with_random_ways(graph, random.Random(seed), in_torch=True)
+    assert len(ways) > len(graph.ops) / 2
+    inputs = tuple(i for i in graph.given if graph.tensors[i].role == "input")
+    ways = {k: way for k, way in ways.items() if not _streams(costs.ops[k][way], inputs)}
+    plan = forced_plan(graph, costs, ways, inputs)
+    budget = msgspec.structs.replace(plan.budget, ram_bytes=plan.peak_bytes)
+    return msgspec.structs.replace(plan, budget=budget)
+
+
+def _streams(run: poet.Run, tensors: tuple[int, ...]) -> bool:
+    return any(stream.tensor in tensors for stream in run.reads)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "seed"),
+    [(name, optimizer, seed) for seed, optimizer in enumerate(OPTIMIZERS) for name in MODELS],
+)
+def test_training_in_pieces_is_the_same_within_rounding(
+    name: str, optimizer: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poet.calls.pieces.ways.LEAST_BYTES", 128)
+    update = OPTIMIZERS[optimizer]
+    plan = planned_in_pieces(name, update, seed)
+    report = check(plan)
+    assert report.streamed_in_bytes > 0
+    assert report.streamed_out_bytes > 0
+    store: Any = poet.MemoryStore()
+    if name == "mlp":
+        store = poet.FileStore(tmp_path, chunk_bytes=4 * BLOCK_BYTES)
+    with trainer(name, update, plan, store) as mine:
+        losses = go_on(mine, name, 1)
+        moved = mine.paged_bytes
+        losses += go_on(mine, name, STEPS)
+        moved = (mine.paged_bytes - moved) // (STEPS - 1)
+        assert mine.peak_bytes - store.buffer_bytes == report.peak_bytes
+        planned_bytes = report.streamed_bytes + report.page_in_bytes + report.page_out_bytes
+        assert moved == planned_bytes or (name == "words" and moved < planned_bytes)
+        assert not too_far(mine, name, update, losses)
+    store.close()
