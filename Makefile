@@ -1,6 +1,7 @@
 # demo   one command: a schedule for the paper's problem, checked; then ResNet-18 captured, planned and
 #        trained on real digits within 40 % of the RAM that PyTorch takes
 # demo-resnet18-m4   ResNet-18 trained on an emulated Cortex-M4 with 256 KB of RAM
+# demo-bert-m4       BERT-base, all of its 109 million parameters, on the same; goes on where it stopped
 # test   everything: format, lint, types, import contracts, tests
 # quick  the unit tests that are not slow, for while you work: no torch, emulator or browser
 # check  format, lint, types, import contracts
@@ -12,7 +13,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo demo-resnet18-m4 test quick check bench setup wheel clean compiler browser emulator
+.PHONY: demo demo-resnet18-m4 demo-bert-m4 test quick check bench setup wheel clean compiler browser emulator
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
@@ -25,6 +26,9 @@ demo: .venv/poet.stamp compiler
 
 demo-resnet18-m4: setup
 	$(BIN)/python -m benchmarks firmware-resnet18
+
+demo-bert-m4: setup
+	$(BIN)/python -m benchmarks firmware-bert-base
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal

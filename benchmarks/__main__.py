@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import (
+    bert_base,
     boards,
     capture,
     firmware,
@@ -31,6 +32,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **trust.BENCHMARKS,
     **predict.BENCHMARKS,
     **firmware.BENCHMARKS,
+    **bert_base.BENCHMARKS,
     **boards.BENCHMARKS,
     **results.BENCHMARKS,
 }
