@@ -8,6 +8,7 @@ from benchmarks import (
     boards,
     capture,
     firmware,
+    floors,
     fuzz,
     kills,
     peaks,
@@ -33,6 +34,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **predict.BENCHMARKS,
     **firmware.BENCHMARKS,
     **bert_base.BENCHMARKS,
+    **floors.BENCHMARKS,
     **boards.BENCHMARKS,
     **results.BENCHMARKS,
 }

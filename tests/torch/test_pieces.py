@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
+from torch import nn
 from torch.nn import functional as F
 
 import poet
@@ -15,6 +17,26 @@ from poet.values.plan import Plan
 from tests.mcu.forced import forced_plan, with_random_ways
 from tests.torch.streamed import MODELS, OPTIMIZERS, batch, go_on, made, trainer
 from tests.torch.test_streaming import STEPS, too_far
+
+
+class Grow(nn.Module):
+    """Convolutions up and down, in groups, joined; attention; a loss of pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(3, 8, 3, padding=1)
+        self.apart = nn.Conv2d(8, 16, 3, padding=2, dilation=2, groups=4)
+        self.less = nn.Conv2d(16, 12, 2, stride=2)
+        self.up = nn.ConvTranspose2d(12, 6, 2, stride=2)
+        self.last = nn.Conv2d(14, 10, 1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        first = F.relu(self.down(x))
+        up = self.up(F.gelu(self.less(F.hardtanh(self.apart(first)))))
+        joined = F.max_pool2d(torch.cat((first, up), 1), 3)
+        tokens = joined.flatten(2).transpose(1, 2).unsqueeze(1)
+        mixed = F.scaled_dot_product_attention(tokens, tokens, tokens)
+        return self.last(mixed.squeeze(1).transpose(1, 2).unsqueeze(-1)).mean((2, 3))
 
 
 def planned_in_pieces(name: str, optimizer: object, seed: int) -> Plan:
@@ -35,12 +57,17 @@ def _streams(run: poet.Run, tensors: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "optimizer", "seed"),
-    [(name, optimizer, seed) for seed, optimizer in enumerate(OPTIMIZERS) for name in MODELS],
+    [
+        (name, optimizer, seed)
+        for seed, optimizer in enumerate(OPTIMIZERS)
+        for name in (*MODELS, "grow")
+    ],
 )
 def test_training_in_pieces_is_the_same_within_rounding(
     name: str, optimizer: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poet.calls.pieces.ways.LEAST_BYTES", 128)
+    monkeypatch.setitem(MODELS, "grow", Grow)
     update = OPTIMIZERS[optimizer]
     plan = planned_in_pieces(name, update, seed)
     report = check(plan)

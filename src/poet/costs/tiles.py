@@ -25,7 +25,8 @@ LEAST_TILES, MOST_TILES = 256, 65_536
 """Bytes that the tiles of an op may take together: fewer are not looked for, and more only where
 the budget has sixteen times as much."""
 _MOST_GROUPS = 6
-"""So many groups of tensors of an op, the largest, are streamed or not; the others stay."""
+"""So many groups of tensors of an op, the largest, are streamed or not by themselves; the others
+only where all are."""
 _GRAIN = 2_048
 """Limits of tiles are multiples of so much, so that layers that repeat have the same."""
 
@@ -67,7 +68,7 @@ class _Op:
         size = {
             group: sum(graph.tensors[i].nbytes for i in group) for group in streamable(graph, k)
         }
-        self.groups = sorted(size, key=lambda group: (-size[group], min(group)))[:_MOST_GROUPS]
+        self.groups = sorted(size, key=lambda group: (-size[group], min(group)))
         # What a measured workspace has beyond what its calls explain is the kernels' own.
         self.own = max(0, plain.workspace_bytes - workspace_bytes(self.op, graph))
 
@@ -82,10 +83,13 @@ class _Op:
 
     def choices(self) -> Iterator[Choice]:
         """What may be streamed, from little to everything."""
-        for count in range(1, len(self.groups) + 1):
-            for some in combinations(self.groups, count):
-                chosen = frozenset[int]().union(*some)
-                yield Choice(chosen & set(self.op.inputs), chosen & set(self.op.outputs), 0)
+        some = self.groups[:_MOST_GROUPS]
+        sets = [each for count in range(1, len(some) + 1) for each in combinations(some, count)]
+        if len(self.groups) > len(some):
+            sets.append(tuple(self.groups))
+        for each in sets:
+            chosen = frozenset[int]().union(*each)
+            yield Choice(chosen & set(self.op.inputs), chosen & set(self.op.outputs), 0)
 
     def found(self, choice: Choice, limit: int) -> _Found | None:
         """A way with tiles of at most so many bytes, if there is one."""
@@ -105,7 +109,7 @@ class _Op:
             made = None
             while made is None and limit <= 1 << 30:
                 made = self.found(choice, limit)
-                limit *= 2
+                limit += limit // 8
             if made is not None and (best is None or made.need < best.need):
                 best = made
             if best is not None and len(choice.streamed) < len(self.groups) - 1:

@@ -1,6 +1,7 @@
 """Rules for convolutions, norms of channels and pools."""
 
 from math import prod
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,99 +21,109 @@ def _pair(value: object, default: int) -> tuple[int, int]:
     return default, default
 
 
+class _Conv(NamedTuple):
+    """The numbers of a convolution that its blocks depend on, down the rows."""
+
+    step: int
+    pad: int
+    reach: int
+    """From the first tap to the last, both included."""
+    groups: int
+    is_transposed: bool
+    is_product: bool
+    """Whether it is a product of matrices, which is summed in blocks."""
+
+
+def _conv(work: Work, weight: Operand) -> _Conv:
+    given = work.arguments
+    stride, pad = _pair(given.get("stride"), 1), _pair(given.get("padding"), 0)
+    dilation = _pair(given.get("dilation"), 1)[0]
+    is_product = weight.shape[2:] == (1, 1) and stride == (1, 1) and pad == (0, 0)
+    reach = (weight.shape[2] - 1) * dilation + 1
+    groups, is_transposed = given.get("groups", 1), bool(given.get("transposed"))
+    return _Conv(stride[0], pad[0], reach, groups, is_transposed, is_product)
+
+
+def _channels(rule: _Conv, image: Operand, out: Operand) -> tuple[Along, Along, Reach, int]:
+    """How input planes, output planes and the weight follow the axes of channels; and, of groups,
+    how many there are: they go along the axis of output channels, and nothing is summed."""
+    if rule.groups == 1:
+        outs, planes = Along(OUT_CHANNELS), Along(CHANNELS)
+        pair = (planes, outs) if rule.is_transposed else (outs, planes)
+        return planes, outs, (*pair, None, None), 0
+    apart, many = image.shape[1] // rule.groups, out.shape[1] // rule.groups
+    planes, outs = Along(1, apart, 0, apart), Along(1, many, 0, many)
+    first = planes if rule.is_transposed else outs
+    return planes, outs, (first, None, None, None), rule.groups
+
+
 def conv(work: Work) -> Space | None:
     """A convolution: samples, output channels and rows, summed over input channels."""
     image, weight, out = work.arguments["input"], work.arguments["weight"], work.results[0]
-    if out is None or not _is_plain(work, image, weight, out):
+    if out is None or not _is_plain(image, weight, out):
         return None
-    groups = work.arguments.get("groups", 1)
-    bias = work.arguments.get("bias")
-    step, pad, dilation = (
-        _pair(work.arguments.get(name), usual)[0]
-        for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1))
-    )
-    width = (weight.shape[2] - 1) * dilation + 1
-    over: Reach
-    if groups == 1:
-        over = (Along(OUT_CHANNELS), Along(CHANNELS))
-        axes = _axes(image.shape[0], out.shape[1], Axis(image.shape[1], _granule(work, weight)))
-        planes = Along(CHANNELS)
-        made = Along(OUT_CHANNELS)
-    else:
-        apart, many = image.shape[1] // groups, out.shape[1] // groups
-        planes, made = Along(1, apart, 0, apart), Along(1, many, 0, many)
-        over = (made, None)
-        axes = _axes(image.shape[0], groups, Axis(1))
-    rows = Along(ROWS, step, pad, width)
+    rule = _conv(work, weight)
+    planes, outs, over, groups = _channels(rule, image, out)
+    granule = MOST_SUM_ROWS if rule.is_product else 1
+    channels = Axis(1) if groups else Axis(image.shape[1], granule)
+    rows: Along | None = Along(ROWS, rule.step, rule.pad, rule.reach)
+    made: Along | None = Along(ROWS)
+    if rule.is_transposed:
+        rows = made = None
     sides = {
         "input": Side(image, (Along(SAMPLES), planes, rows, None)),
-        "weight": Side(weight, (*over, None, None)),
+        "weight": Side(weight, over),
     }
+    bias = work.arguments.get("bias")
     if bias is not None:
-        sides["bias"] = Side(bias, (made,))
-    write = Side(out, (Along(SAMPLES), made, Along(ROWS), None))
-    return Space((*axes, Axis(out.shape[2])), sides, (write,))
+        sides["bias"] = Side(bias, (outs,))
+    write = Side(out, (Along(SAMPLES), outs, made, None))
+    axes = (Axis(image.shape[0]), Axis(groups or out.shape[1]), channels, Axis(out.shape[2]))
+    return Space(axes, sides, (write,))
 
 
-def _axes(samples: int, outs: int, channels: Axis) -> tuple[Axis, ...]:
-    return (Axis(samples), Axis(outs), channels)
-
-
-def _is_plain(work: Work, image: Operand, weight: Operand, out: Operand) -> bool:
-    shapes = (image, weight, out)
-    return (
-        not work.arguments.get("transposed")
-        and all(len(x.shape) == 4 and x.is_dense and x.count for x in shapes)
-        and all(x.dtype == "float32" for x in shapes)
-    )
-
-
-def _is_product(work: Work, weight: Operand) -> bool:
-    """Whether a convolution is a product of matrices, which sums in blocks of its own."""
-    stride, pad = _pair(work.arguments.get("stride"), 1), _pair(work.arguments.get("padding"), 0)
-    return weight.shape[2:] == (1, 1) and stride == (1, 1) and pad == (0, 0)
-
-
-def _granule(work: Work, weight: Operand) -> int:
-    return MOST_SUM_ROWS if _is_product(work, weight) else 1
+def _is_plain(*operands: Operand) -> bool:
+    return all(len(x.shape) == 4 and x.count and x.dtype == "float32" for x in operands)
 
 
 def conv_gradients(work: Work) -> Space | None:
     """Gradients of a convolution, over blocks of output and input channels.
 
-    That of the image is a sum over output channels; those of weight and bias are not sums.
+    That of the image is a sum over output channels, in blocks of its own where it is a product;
+    those of weight and bias are not. Where that of the image is wanted alone, and the convolution
+    takes every row, it goes by rows as well.
     """
     gradient, image = work.arguments["grad_output"], work.arguments["input"]
     weight = work.arguments["weight"]
     to_image, to_weight, to_bias = work.results
-    if not _is_plain(work, image, weight, gradient):
+    if not _is_plain(image, weight, gradient) or (to_image is None and to_weight is None):
         return None
     if any(x is not None and not x.is_dense for x in work.results):
         return None
-    groups = work.arguments.get("groups", 1)
-    over: Reach
-    if groups == 1:
-        block = sum_rows(4 * prod(weight.shape[1:])) if _is_product(work, weight) else 1
-        outs, planes = Along(OUT_CHANNELS), Along(CHANNELS)
-        over = (outs, planes, None, None)
-        axes = _axes(1, gradient.shape[1], Axis(image.shape[1]))
-        axes = (axes[0], msgspec.structs.replace(axes[1], granule=block), axes[2])
-    else:
-        apart, many = image.shape[1] // groups, gradient.shape[1] // groups
-        planes, outs = Along(1, apart, 0, apart), Along(1, many, 0, many)
-        over = (outs, None, None, None)
-        axes = _axes(1, groups, Axis(1))
+    if to_bias is not None and to_weight is None:
+        return None
+    rule = _conv(work, weight)
+    planes, outs, over, groups = _channels(rule, image, gradient)
+    granule = 1
+    if rule.is_product and to_image is not None:
+        granule = sum_rows(4 * prod(weight.shape[1:]))
+    axes: tuple[Axis, ...] = (
+        Axis(1),
+        Axis(groups) if groups else Axis(gradient.shape[1], granule),
+        Axis(1) if groups else Axis(image.shape[1]),
+    )
+    down: Along | None = None
+    across: Along | None = None
+    if to_weight is None and rule.step == 1 and not rule.is_transposed:
+        down, across = Along(ROWS), Along(ROWS, 1, rule.reach - 1 - rule.pad, rule.reach)
+        axes = (*axes, Axis(image.shape[2]))
     reads = {
-        "grad_output": Side(gradient, (None, outs, None, None)),
-        "input": Side(image, (None, planes, None, None), is_unread=to_weight is None),
+        "grad_output": Side(gradient, (None, outs, across, None)),
+        "input": Side(image, (None, planes, down, None), is_unread=to_weight is None),
         "weight": Side(weight, over, is_unread=to_image is None),
     }
-    if to_image is None and to_weight is None:
-        return None
-    if to_bias is not None and groups == 1 and to_weight is None:
-        return None
     writes = (
-        None if to_image is None else Side(to_image, (None, planes, None, None)),
+        None if to_image is None else Side(to_image, (None, planes, down, None)),
         None if to_weight is None else Side(to_weight, over),
         None if to_bias is None else Side(to_bias, (outs,)),
     )

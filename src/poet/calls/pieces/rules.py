@@ -82,6 +82,14 @@ def space_of(
 def simpler(work: Work) -> list[Work]:
     """Calls that together do what one does, each with a space of its own."""
     out = work.results[0]
+    if work.family == "aten.convolution_backward":
+        image, weight, bias = work.results
+        if image is None or weight is None:
+            return [work]
+        return [
+            msgspec.structs.replace(work, results=(image, None, None)),
+            msgspec.structs.replace(work, results=(None, weight, bias)),
+        ]
     if out is None or out.dtype != "float32":
         return [work]
     if work.family == "aten.cat":

@@ -6,6 +6,7 @@ call, with the updates that use its gradients up, in a nest of loops, or a call 
 """
 
 import re
+from collections.abc import Iterator
 from math import prod
 
 import msgspec
@@ -147,14 +148,36 @@ def way_of(graph: Graph, k: int, choice: Choice) -> Way | None:
     for work in calls:
         if work.number in done:
             continue
-        together = simpler(work) if _touches(work, choice.streamed) else [work]
-        for each in together:
-            part = _part(graph, k, calls, each, choice, is_alone=len(together) == 1)
-            if part is None:
-                return None
-            parts.append(part)
-            done |= {follower.work.number for follower in part.followers}
+        made: list[Part] | None = None
+        for together in _ways_to_do(work, choice):
+            made = _parts(graph, k, calls, together, choice)
+            if made is not None:
+                break
+        if made is None:
+            return None
+        parts += made
+        done |= {follower.work.number for part in made for follower in part.followers}
     return _joined(graph, k, parts, choice)
+
+
+def _ways_to_do(work: Work, choice: Choice) -> Iterator[list[Work]]:
+    """A call as it is, and as several that together do the same."""
+    yield [work]
+    several = simpler(work)
+    if len(several) > 1 and _touches(work, choice.streamed):
+        yield several
+
+
+def _parts(
+    graph: Graph, k: int, calls: list[Work], together: list[Work], choice: Choice
+) -> list[Part] | None:
+    made = []
+    for each in together:
+        part = _part(graph, k, calls, each, choice, is_alone=len(together) == 1)
+        if part is None:
+            return None
+        made.append(part)
+    return made
 
 
 def _touches(work: Work, streamed: frozenset[int]) -> bool:

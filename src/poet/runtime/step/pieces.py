@@ -386,49 +386,80 @@ def _product(nest: _Nest, at: Block) -> None:
 
 
 def _convolution(nest: _Nest, at: Block) -> None:
-    image, to = nest.read("input", at), nest.write(0, at)
+    image, weight, to = nest.read("input", at), nest.read("weight", at), nest.write(0, at)
     assert to is not None
-    outside = nest.piece(nest.space.reads["input"], at).outside[2]
-    weight, padding = nest.read("weight", at), list(nest.argument("padding"))
-    step, dilation = nest.argument("stride")[0], nest.argument("dilation")[0]
-    below = (to.shape[2] - 1) * step + (weight.shape[2] - 1) * dilation + 1
-    below -= outside + image.shape[2]
-    if outside or below > 0:
-        image = F.pad(image, (0, 0, outside, max(0, below)))
-    bias = nest.read("bias", at) if "bias" in nest.space.reads else None
-    groups = nest.argument("groups")
+    padding = list(nest.argument("padding"))
+    if not nest.argument("transposed"):
+        image = _padded(image, nest, at, weight.shape[2], to.shape[2])
+        padding[0] = 0
+    is_first = nest.is_first(at, 2)
+    bias = nest.read("bias", at) if "bias" in nest.space.reads and is_first else None
     part = torch.ops.aten.convolution.default(
-        image, weight, bias if nest.is_first(at, 2) else None, nest.argument("stride"),
-        [0, padding[-1]], nest.argument("dilation"), False, [0, 0],
-        groups if groups == 1 else at[1].size,
+        image, weight, bias, nest.argument("stride"), padding, nest.argument("dilation"),
+        nest.argument("transposed"), nest.argument("output_padding"), _groups(nest, at),
     )  # fmt: skip
     part = part[:, :, : to.shape[2]]
-    if nest.is_first(at, 2):
+    if is_first:
         to.copy_(part)
     else:
         to.add_(part)
 
 
+def _padded(image: torch.Tensor, nest: _Nest, at: Block, taps: int, rows: int) -> torch.Tensor:
+    """Some rows of an image, with as many empty ones around them as so many rows are made of."""
+    above = nest.piece(nest.space.reads["input"], at).outside[2]
+    needed = (rows - 1) * nest.argument("stride")[0] + (taps - 1) * nest.argument("dilation")[0] + 1
+    below = max(0, needed - above - image.shape[2])
+    return F.pad(image, (0, 0, above, below)) if above or below else image
+
+
+def _groups(nest: _Nest, at: Block) -> int:
+    groups = int(nest.argument("groups"))
+    return groups if groups == 1 else at[1].size
+
+
 def _convolution_backward(nest: _Nest, at: Block) -> None:
     wants = [side is not None for side in nest.space.writes]
     to_image, to_weight, to_bias = (nest.write(n, at) for n in range(3))
-    groups, gradient = nest.argument("groups"), nest.read("grad_output", at)
-    is_first = nest.is_first(at, 2)
+    gradient, is_first = nest.read("grad_output", at), nest.is_first(at, 2)
     wants[2] = wants[2] and is_first
-    image, weight, bias = torch.ops.aten.convolution_backward.default(
-        gradient, nest.read("input", at), nest.read("weight", at),
-        [gradient.shape[1]] if wants[2] else None, nest.argument("stride"),
-        nest.argument("padding"), nest.argument("dilation"), False, [0, 0],
-        groups if groups == 1 else at[1].size, wants,
-    )  # fmt: skip
-    if to_image is not None and (groups > 1 or nest.is_first(at, 1)):
-        to_image.copy_(image)
-    elif to_image is not None:
-        to_image.add_(image)
+    image: Any
+    weight: Any
+    bias: Any
+    if len(nest.space.axes) > 3:
+        assert to_image is not None
+        image, weight, bias = _image_gradient(nest, at, gradient, to_image.shape[2]), None, None
+    else:
+        image, weight, bias = torch.ops.aten.convolution_backward.default(
+            gradient, nest.read("input", at), nest.read("weight", at),
+            [gradient.shape[1]] if wants[2] else None, nest.argument("stride"),
+            nest.argument("padding"), nest.argument("dilation"), nest.argument("transposed"),
+            nest.argument("output_padding"), _groups(nest, at), wants,
+        )  # fmt: skip
+    if to_image is not None:
+        if nest.argument("groups") > 1 or nest.is_first(at, 1):
+            to_image.copy_(image)
+        else:
+            to_image.add_(image)
     if to_weight is not None:
         to_weight.copy_(weight)
     if to_bias is not None and is_first:
         to_bias.copy_(bias)
+
+
+def _image_gradient(nest: _Nest, at: Block, gradient: torch.Tensor, rows: int) -> torch.Tensor:
+    """The gradient of some rows of an image that a convolution took one by one."""
+    weight, dilation = nest.read("weight", at), nest.argument("dilation")
+    reach = (weight.shape[2] - 1) * dilation[0]
+    above = nest.piece(nest.space.reads["grad_output"], at).outside[2]
+    below = rows + reach - above - gradient.shape[2]
+    padded = F.pad(gradient, (0, 0, above, max(0, below)))
+    stride, across = nest.argument("stride"), nest.argument("padding")[-1]
+    made = F.conv_transpose2d(
+        padded, weight, None, stride, (reach, across), 0, _groups(nest, at), dilation
+    )
+    width = nest.space.writes[0].operand.shape[3]  # type: ignore[union-attr]
+    return F.pad(made, (0, width - made.shape[3])) if made.shape[3] < width else made
 
 
 def _layer_norm_backward(nest: _Nest, at: Block) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from poet.calls.operands import Operand, Work
+from poet.calls.operands import Operand, Work, row_major
 from poet.calls.pieces.nest import Held, blocks_of
 from poet.calls.pieces.products import SUM
 from poet.calls.pieces.space import (
@@ -158,6 +158,11 @@ class _Nest:
         shape = self.piece(side, at).shape
         if side.named_by is not None:
             shape = (1, *shape[1:])
+        if side.is_unread:  # only its shape matters
+            plain = msgspec.structs.replace(
+                side.operand, offset=0, shape=shape, strides=row_major(shape)
+            )
+            return _Place(plain, "NULL")
         held = self.part.held.get(key) or self.twin(side)
         if held is not None and held.has_tile:
             name = self.tile(self.key_of(key, side))
@@ -470,6 +475,11 @@ def _conv_shape(
         padding = [padding, padding]
     if site.family == "aten.convolution":
         arguments["padding"] = [nest.piece(side, at).outside[2], padding[-1]]
+    elif len(nest.space.axes) > 3:
+        # The first row of the block meets the first row of its gradients after so many taps.
+        gradient, first = nest.space.reads["grad_output"], at[3].stretch.start
+        begin = nest.piece(gradient, at).start[2]
+        arguments["padding"] = [first + padding[0] - begin, padding[-1]]
     shaped = _With(site, arguments)
     return conv_shape(shaped, image, weight, out)
 
