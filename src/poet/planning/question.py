@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 import msgspec
 
 from poet.baselines.keep_all import kept_all
+from poet.calls.pieces.ways import LEAST_BYTES
 from poet.costs.analytic import analytic, with_workspaces
 from poet.costs.streams import with_streams
 from poet.costs.tiles import with_tiles
@@ -260,6 +261,8 @@ def question(
         if smooth is not None:
             smooth = with_streams(smooth, graph, board, in_torch=asked.in_torch)
     start, end = places(graph, residency)
+    if in_pieces and not asked.in_torch:  # what comes from a card may as well stay there
+        start |= {i: "store" for i in graph.given if _is_large_input(graph, i)}
     transfers = asked.transfers or _usual_transfers(problem, board)
     budget = Budget(
         ram_bytes=_ram_bytes(asked),
@@ -283,6 +286,11 @@ def question(
     )
     either = asked.transfers is None and transfers == "overlap"
     return Question(graph, costs, budget, either, smooth)
+
+
+def _is_large_input(graph: Graph, i: int) -> bool:
+    tensor = graph.tensors[i]
+    return tensor.role == "input" and tensor.nbytes >= LEAST_BYTES
 
 
 def _costs(problem: Problem, asked: Terms, graph: Graph) -> Costs:

@@ -13,7 +13,7 @@ struct header {
     uint32_t checksum;
 };
 
-uint32_t poet_seed, poet_step;
+uint32_t poet_seed, poet_step, poet_record;
 static uint32_t live, peak;
 static uint32_t ins, outs, in_bytes, out_bytes;
 static uint64_t streamed_in, streamed_out;
@@ -177,9 +177,9 @@ void give(uint32_t count)
 
 static void load_step(const struct header *card)
 {
-    uint32_t record = card->data_at + (card->steps_done % card->samples) * record_bytes;
+    poet_record = card->data_at + (card->steps_done % card->samples) * record_bytes;
     for (uint32_t i = 0; i < input_count; i++)
-        load(record + inputs[i].card, arena + inputs[i].arena, inputs[i].bytes);
+        load(poet_record + inputs[i].card, arena + inputs[i].arena, inputs[i].bytes);
     poet_step = card->steps_done + 1;
     if (rate_at != NOWHERE)
         *(double *)(void *)(arena + rate_at) = card->learning_rate;

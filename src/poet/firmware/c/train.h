@@ -21,6 +21,7 @@ void step(void);
 
 /* ---- train.c, for the step ---- */
 extern uint32_t poet_seed, poet_step;
+extern uint32_t poet_record; /* where the sample of this step lies on the card */
 void page_in(void *to, uint32_t card, uint32_t count);
 void page_out(const void *from, uint32_t card, uint32_t count);
 /* A tile of a parameter to and from its place on the card. */

@@ -125,6 +125,8 @@ def card_layout(plan: Plan, samples: int) -> CardLayout:
     for run in plan.streamed_runs:
         costs = plan.costs.ops[run.op][run.variant]
         paged |= {stream.tensor for stream in (*costs.reads, *costs.writes)}
+    # Inputs that are not in RAM when a step begins are read from its record.
+    paged -= {i for i in inputs_of(graph) if plan.budget.start[i] == "store"}
     lasting = [i for i in graph.given if graph.tensors[i].role in PERSISTENT]
     _check_names(graph, lasting)
     for i in (*lasting, *sorted(paged - set(lasting))):

@@ -14,7 +14,7 @@ import msgspec
 from poet.calls.loops import loops
 from poet.errors import Infeasible, PoetError
 from poet.firmware.boards import FOLDER, Board, find_board
-from poet.firmware.card.image import CardLayout, card_layout, inputs_of
+from poet.firmware.card.image import CardLayout, card_layout, inputs_of, scalars
 from poet.firmware.place.arena import Placed, check, placed
 from poet.firmware.write.source import Source, source_of
 from poet.firmware.write.text import SOURCES
@@ -22,6 +22,7 @@ from poet.referee.refusing import refuse_if_wrong
 from poet.referee.replay import check as replayed
 from poet.values.files import read_json, write_json
 from poet.values.plan import Plan, in_turns
+from poet.values.schedule import PageOut
 
 MANIFEST = "firmware.json"
 ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
@@ -164,10 +165,14 @@ def check_plan(plan: Plan) -> None:
         text = f"the plan has no schedule: {plan.reason or plan.status}"
         raise Infeasible(text, proven=plan.status == "infeasible")
     refuse_if_wrong(plan)
+    written = {s.tensor for s in plan.schedule if isinstance(s, PageOut)}
     for i in inputs_of(plan.graph):
-        if plan.budget.start[i] == "store":
+        if i in written and plan.budget.start[i] == "store":
             where = plan.graph.tensor_text(i)
-            raise PoetError(f"{where} starts in the store; C loads inputs into RAM")
+            raise PoetError(f"{where} starts in the store; the plan writes it there again")
+    for i in scalars(plan.graph).values():
+        if plan.budget.start[i] == "store":
+            raise PoetError(f"{plan.graph.tensor_text(i)} starts in the store; C has it in RAM")
 
 
 def write_again(folder: Path, new: Path) -> Firmware:

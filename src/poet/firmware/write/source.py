@@ -141,7 +141,7 @@ class _Writer:
             f"const uint32_t count_at = {self._address(count, self.lives.start)};",
             "",
             *self._slots("residents", self._residents()),
-            *self._slots("inputs", self.card.record),
+            *self._slots("inputs", self._loaded()),
         ]
         shapes = [
             f"static const struct {struct} {name} = {{{text}}};"
@@ -159,6 +159,17 @@ class _Writer:
             for i in self.lives.start
             if i in self.card.slots and self.graph.tensors[i].role != "input"
         }
+
+    def _loaded(self) -> dict[int, int]:
+        """Inputs that a step begins with in RAM, and where each is in a record."""
+        return {i: at for i, at in self.card.record.items() if i in self.lives.start}
+
+    def _on_card(self, i: int) -> str:
+        """Where a tensor lies on the card, as C: inputs that stay there lie in the sample's record,
+        others in slots of their own."""
+        if i in self.card.slots:
+            return f"{self.card.slots[i]}u"
+        return f"poet_record + {self.card.record[i]}"
 
     def _slots(self, name: str, on_card: dict[int, int]) -> list[str]:
         rows = [
@@ -179,8 +190,7 @@ class _Writer:
             return [f"    give({seated.gone_bytes}); /* {comment(tensor.name)} is free */"]
         name = self.names[seated.blocks["tensor", step.tensor]]
         call = "page_in" if isinstance(step, PageIn) else "page_out"
-        slot = self.card.slots[step.tensor]
-        return [f"    {call}({name}, {slot}, {tensor.nbytes});"]
+        return [f"    {call}({name}, {self._on_card(step.tensor)}, {tensor.nbytes});"]
 
     def _compute(self, seated: SeatedInstruction, step: Compute) -> list[str]:
         op = self.graph.ops[step.op]
@@ -209,7 +219,7 @@ class _Writer:
                 return self.names[seated.blocks["tile", numbers[at, key]]]
 
             try:
-                made = part_statements(site, part, sites, tile, self.card.slots.__getitem__)
+                made = part_statements(site, part, sites, tile, self._on_card)
                 for text in made:
                     check_statement(text, self.words)
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -30,8 +30,8 @@ from poet.firmware.write.kernels.site import Fields, Site, dense, operand, produ
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
 from poet.firmware.write.text import c_int
 
-Card = Callable[[int], int]
-"""Where a tensor lies on the card."""
+Card = Callable[[int], str]
+"""Where a tensor lies on the card, as C."""
 Tile = Callable[[str], str]
 """The C name of the tile of a side."""
 
@@ -265,7 +265,7 @@ class _Nest:
         operand_, shape = side.operand, self.piece(side, at).shape
         item = ITEM_BYTES[operand_.dtype]
         tensor = operand_.storage[1]
-        where = _sum(f"{self.card(tensor)}u", self.further(side, at), item)
+        where = _sum(self.card(tensor), self.further(side, at), item)
         if side.named_by is not None:
             shape = (1, *shape[1:])
             where = f"{where} + {self.index(side, at)} * {operand_.strides[0] * item}u"
