@@ -246,3 +246,10 @@ def bert() -> Any:
     example = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens),
                "labels": torch.randint(3, (2,))}  # fmt: skip
     return hub.BertForSequenceClassification(config).train(), example, None
+
+
+def wide() -> Any:
+    """A layer whose weight has rows of 100 KB, as VGG-16's classifier has."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(25_088, 12), nn.ReLU(), nn.Linear(12, 10))
+    return model, (torch.randn(1, 25_088), torch.tensor([3])), cross_entropy

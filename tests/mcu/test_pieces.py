@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import poet
 from poet.costs.analytic import analytic
 from poet.firmware.card.image import card_layout
+from poet.firmware.emulate.comparison import compare_card
+from poet.firmware.emulate.emulation import emulate
 from poet.referee.replay import check
+from poet.values.quantities import parse_bytes
 
 from .conftest import NETS, ROOT
 from .forced import BOARD, forced_plan, graph_in_pieces, trained_on_host, with_random_ways
+from .test_boards import assert_inside
 
 WORDS = "bert-tiny?seq=4&vocab=40&layers=1"
 MOMENTUM = "sgd?momentum=0.9&nesterov=1&weight_decay=0.01"
@@ -81,3 +86,43 @@ def test_no_complaints_from_the_sanitizers(tmp_path: Path) -> None:
     costs, ways = with_random_ways(graph, random.Random(7))
     plan = forced_plan(graph, costs, ways)
     trained_on_host(plan, tmp_path / "c", extra="-fsanitize=address,undefined -g")
+
+
+@pytest.mark.parametrize(
+    ("model", "board", "ram"),
+    [
+        ("bert-tiny?seq=8&layers=1&vocab=60", "mkr1000", "12 KB"),
+        (f"{ROOT}/{NETS}:resnet8", "mkr1000", "16 KB"),
+        (f"{ROOT}/{NETS}:wide", "nrf52840", "64 KB"),
+    ],
+)
+@pytest.mark.usefixtures("board_tools")
+def test_networks_train_on_boards_in_a_fraction_of_an_op(
+    model: str, board: str, ram: str, tmp_path: Path
+) -> None:
+    """Planned as a person would: no variant and no way is asked for."""
+    plan = poet.plan(model, board, ram, time_limit=4)
+    assert plan.schedule, plan.reason
+    assert plan.floor_bytes is not None
+    assert plan.floor_bytes <= parse_bytes(ram)
+    largest = max(
+        sum(plan.graph.tensors[i].nbytes for i in {*op.inputs, *op.outputs})
+        for op in plan.graph.ops
+    )
+    assert largest > parse_bytes(ram)
+    folder = tmp_path / "firmware"
+    poet.emit(plan, folder, board, samples=2, steps=2)
+    run = emulate(folder)
+    assert run.differences == ()
+    assert_inside(run, board)
+    against = compare_card(folder)
+    assert against is not None
+    assert against.is_close, against
+
+
+def test_the_least_ram_is_found_and_true() -> None:
+    plan = poet.plan("lenet?batch=1", "nrf52840", "min", time_limit=6)
+    assert plan.peak_bytes == plan.floor_bytes
+    assert plan.floor_bytes is not None
+    less = poet.plan("lenet?batch=1", "nrf52840", plan.floor_bytes - 1, time_limit=2)
+    assert less.status == "infeasible"
