@@ -2,7 +2,8 @@
 
 `python -m benchmarks firmware-resnet18` (or `make demo-resnet18-m4`) trains ResNet-18 on an
 emulated nRF52840; `firmware-bert` does BERT-tiny on two boards. Each writes its row to
-build/boards, and docs/results-firmware.md from all rows there.
+build/boards, and build/boards/results.md from all rows there; docs/results-firmware.md has those of
+one machine.
 
 Limits: weights within 1e-3 of their change from PyTorch's, error against float64 at most three
 times PyTorch's, the same bits as on the host, no link with a byte less than the image takes, a
@@ -26,7 +27,7 @@ from poet.referee.replay import check
 from poet.values.quantities import amount_text
 
 HOME = Path("build/boards")
-PAGE = Path("docs/results-firmware.md")
+PAGE = HOME / "results.md"
 POET = str(Path(sys.executable).with_name("poet"))
 
 

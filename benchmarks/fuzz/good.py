@@ -81,9 +81,10 @@ def surroundings(folder: Path) -> Surroundings:
     plan = poet.plan(program, board, ram="100%", params="paged", method="paging-greedy")
     streamed = poet.plan(program, board, params="streamed", method="keep-all")
     firmware = poet.plan(small, board, ram="70%", method="paging-greedy")
+    pieces = poet.plan(small, board, ram=2500, params="streamed", method="paging-greedy")
     instance = ROOT / "instances" / "linear-m4.json"
     from_instance = poet.plan(str(instance), ram=4000, method="paging-greedy")
-    for each in (plan, streamed, firmware, from_instance):
+    for each in (plan, streamed, firmware, pieces, from_instance):
         assert each.schedule, each.reason
     trainer = Trainer(
         model(), nn.functional.cross_entropy, poet.Adam(lr=0.01), example=batch(), plan=plan,
@@ -107,7 +108,7 @@ def surroundings(folder: Path) -> Surroundings:
     good = {
         "plan of an instance": [_json(from_instance)],
         "captured plan": [_json(plan), _json(streamed)],
-        "plan for C": [_json(firmware)],
+        "plan for C": [_json(firmware), _json(pieces)],
         "graph": [_json(program.graph), _json(small.graph)],
         "instance": [instance.read_bytes()],
         "device": [

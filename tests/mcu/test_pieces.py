@@ -42,7 +42,7 @@ def test_pieces_give_the_same_bits(
     graph = graph_in_pieces(model, optimizer)
     whole, _ = trained_on_host(forced_plan(graph, analytic(graph, BOARD), {}), tmp_path / "c")
     names_rows = any("embedding" in call.kind for op in graph.ops for call in op.calls)
-    for seed in range(2):
+    for seed in range(2 if model in (WORDS, f"{ROOT}/{NETS}:resnet8") else 1):
         costs, ways = with_random_ways(graph, random.Random(seed))
         assert len(ways) > len(graph.ops) / 2
         plan = forced_plan(graph, costs, ways)

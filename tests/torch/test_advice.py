@@ -47,7 +47,7 @@ def test_a_trainer_that_was_refused_trains_as_advised(
         )  # fmt: skip
 
     with pytest.raises(poet.Infeasible) as refused:
-        trainer(64_000)
+        trainer(52_000)  # little more than the store's buffers
     with trainer(advised_ram(refused.value)) as advised:
         assert advised.plan.schedule
         assert advised.budget_bytes is not None

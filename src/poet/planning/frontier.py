@@ -6,20 +6,23 @@ more RAM buys little: the point farthest below the straight line between the end
 """
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 import msgspec
 
 from poet.errors import PoetError
 from poet.planning.compare import COMPARED, Row, check_names, place, row_of
 from poet.planning.plan import answer
-from poet.planning.question import Problem, Terms
+from poet.planning.question import Problem, Question, Terms
 from poet.planning.residency import questions
 from poet.planning.solve import PLANNER
 from poet.values.plan import Plan
 from poet.values.progress import CountProgress
-from poet.values.schedule import Effort
+from poet.values.schedule import Effort, Schedule
 
 MOST_POINTS = 200
+_MANY = 20
+"""So many times the smallest budget, and budgets are multiples of each other."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +89,11 @@ def frontier(
 ) -> Frontier:
     """Plans of every method at budgets from the smallest possible to keep-all.
 
-    At the largest budget everything fits, so that with `params="auto"` parameters live in RAM.
+    Where parameters may live in several places, each method takes the first that fits a budget, as
+    `poet.plan` does: all in RAM at the largest, and at the smallest as little as can be.
     """
-    asked = next(questions(problem, terms))
+    places = list(questions(problem, terms))
+    asked = places[0]
     names = tuple(dict.fromkeys(methods))
     check_names(names)
     if not 2 <= points <= MOST_POINTS:
@@ -99,8 +104,8 @@ def frontier(
     report = progress or (lambda name, done, count: None)
     total = 1 + points * len(names)
     report("the smallest budget", 0, total)
-    least = answer(asked.within(whole.peak_bytes), effort, None, "bytes")
-    floor = whole.floor_bytes or 0
+    least = _least(places, whole.peak_bytes, effort)
+    floor = least.floor_bytes or whole.floor_bytes or 0
     start = least.peak_bytes or floor
     best: dict[str, Plan] = {}
     made = []
@@ -109,10 +114,8 @@ def frontier(
         for nth, name in enumerate(names):
             report(name, 1 + at * len(names) + nth, total)
             before = best.get(name)
-            starts = () if before is None else (before.schedule,)
-            if at == 0 and name == PLANNER and least.schedule:
-                starts = (least.schedule,)
-            plan = answer(asked.within(ram_bytes), effort, name, starts=starts)
+            known = least if at == 0 and name == PLANNER and least.schedule else before
+            plan = _first(places, ram_bytes, effort, name, known)
             if before is not None and _is_better(before, plan):
                 plan = _kept(before, plan)
             if plan.schedule:
@@ -132,12 +135,40 @@ def frontier(
     )
 
 
+def _least(places: Sequence[Question], most: int, effort: Effort) -> Plan:
+    """The plan in the least RAM, wherever parameters may live."""
+    part = msgspec.structs.replace(
+        effort, time_limit_seconds=effort.time_limit_seconds / len(places)
+    )
+    found = [answer(each.within(most), part, None, "bytes") for each in places]
+    return min(found, key=lambda plan: plan.peak_bytes or inf)
+
+
+def _first(
+    places: Sequence[Question], ram_bytes: int, effort: Effort, name: str, known: Plan | None
+) -> Plan:
+    """The plan of the first place that has one within a budget."""
+    for each in places:
+        asked = each.within(ram_bytes)
+        starts: tuple[Schedule, ...] = ()
+        is_same = known is not None and known.graph is asked.graph
+        if is_same and known is not None and known.budget.start == asked.budget.start:
+            asked, starts = asked.knowing(known.costs), (known.schedule,)
+        plan = answer(asked, effort, name, starts=starts)
+        if plan.schedule:
+            break
+    return plan
+
+
 def _budgets(least: int, most: int, points: int) -> Sequence[int]:
-    """Closer together where RAM is short: there the curves are steep."""
+    """Closer together where RAM is short: there the curves are steep. Each a multiple of the one
+    before where the largest is many times the smallest."""
     if least >= most:
         return [most]
-    steps = [(at / (points - 1)) ** 1.5 for at in range(points)]
-    return sorted({least + round((most - least) * step) for step in steps})
+    shares = [at / (points - 1) for at in range(points)]
+    if most > _MANY * least:
+        return sorted({round(least * (most / least) ** share) for share in shares})
+    return sorted({least + round((most - least) * share**1.5) for share in shares})
 
 
 def _is_better(before: Plan, plan: Plan) -> bool:

@@ -7,7 +7,7 @@ parameters live (`residency`), the two make a `Question`: graph, costs and budge
 
 import logging
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -209,17 +209,27 @@ def terms(
 
 class Question(NamedTuple):
     """What is asked, in values. `either`: nobody said how transfers take time, so serial ones will
-    do, too. `by_rates` are smooth costs to begin with where `costs` were measured."""
+    do, too. `by_rates` are smooth costs to begin with where `costs` were measured. `tiled` gives
+    the costs for a budget, where the ways to run an op follow it."""
 
     graph: Graph
     costs: Costs
     budget: Budget
     either: bool = False
     by_rates: Costs | None = None
+    tiled: Callable[[int | None], Costs] | None = None
 
     def within(self, ram_bytes: int | None) -> "Question":
-        """The same question with another RAM budget."""
-        return self._replace(budget=msgspec.structs.replace(self.budget, ram_bytes=ram_bytes))
+        """The same question with another RAM budget. Ways that were known before stay known, so
+        that a schedule may be handed on."""
+        budget = msgspec.structs.replace(self.budget, ram_bytes=ram_bytes)
+        same = self._replace(budget=budget)
+        return same if self.tiled is None else same.knowing(self.tiled(ram_bytes))
+
+    def knowing(self, costs: Costs) -> "Question":
+        """The same question with the ways to run an op that other costs of its graph have, too."""
+        ops = tuple({**mine, **more} for mine, more in zip(self.costs.ops, costs.ops, strict=True))
+        return self._replace(costs=msgspec.structs.replace(self.costs, ops=ops))
 
     @property
     def keep_all_bytes(self) -> int:
@@ -249,13 +259,15 @@ def question(
         known = [runs[PLAIN].workspace_bytes for runs in costs.ops]
         rates = with_workspaces(problem.by_rates(graph, asked.machine), known)
         smooth = msgspec.structs.replace(costs, ops=rates.ops)
+    tiled: Callable[[int | None], Costs] | None = None
     if residency == "streamed":
         if board is None:
             raise PoetError(
                 'streamed parameters need a device, whose store they are read from: device="rpi4"'
             )
         if in_pieces:
-            costs = with_tiles(costs, graph, board, _ram_bytes(asked), asked.in_torch)
+            tiled = partial(_with_tiles, costs, graph, board, asked.in_torch)
+            costs = tiled(_ram_bytes(asked))
         else:
             costs = with_streams(costs, graph, board, in_torch=asked.in_torch)
         if smooth is not None:
@@ -285,7 +297,13 @@ def question(
         ),
     )
     either = asked.transfers is None and transfers == "overlap"
-    return Question(graph, costs, budget, either, smooth)
+    return Question(graph, costs, budget, either, smooth, tiled)
+
+
+def _with_tiles(
+    costs: Costs, graph: Graph, board: Device, in_torch: bool, ram_bytes: int | None
+) -> Costs:
+    return with_tiles(costs, graph, board, ram_bytes, in_torch)
 
 
 def _is_large_input(graph: Graph, i: int) -> bool:

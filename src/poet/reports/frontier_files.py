@@ -7,6 +7,7 @@ that the smaller one's schedule fits.
 
 import csv
 import io
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,10 @@ def _csv(found: Frontier) -> str:
     return lines.getvalue()
 
 
+_MANY = 20
+"""Budgets that are so many times the smallest are drawn on a logarithmic axis."""
+
+
 def _scale(found: Frontier) -> tuple[float, str]:
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
         if found.keep_all_bytes >= size:
@@ -159,10 +164,14 @@ def figure(found: Frontier) -> Any:
                 "%{y:.2f} % of keep-all<extra></extra>"
             ),
         )
+    is_wide = found.points[-1].ram_bytes > _MANY * found.points[0].ram_bytes
     if (knee := found.knee) is not None:
-        made.add_vline(
-            x=knee.ram_bytes / size, line={"dash": "dot", "width": 1}, annotation_text="knee"
-        )
+        place = knee.ram_bytes / size
+        made.add_vline(x=place, line={"dash": "dot", "width": 1})
+        made.add_annotation(
+            x=log10(place) if is_wide else place, y=1.0, yref="paper", text="knee",
+            showarrow=False, xanchor="left", yanchor="top",
+        )  # fmt: skip
     top, beyond = _top(found)
     grid = {"gridcolor": "rgba(128,128,128,0.3)", "zeroline": False}
     made.update_layout(
@@ -171,7 +180,11 @@ def figure(found: Frontier) -> Any:
             "subtitle": {"text": beyond},
             "font": {"size": 16},
         },
-        xaxis={"title": f"RAM budget ({unit})", "rangemode": "tozero", **grid},
+        xaxis={
+            "title": f"RAM budget ({unit})",
+            **({"type": "log"} if is_wide else {"rangemode": "tozero"}),
+            **grid,
+        },
         yaxis={
             "title": "energy (% of keeping everything in RAM)",
             "range": [100 - 0.04 * (top - 100), top],

@@ -14,6 +14,8 @@ import msgspec
 
 from poet.calls.pieces.space import Along, Axis, Side, Stretch, piece_bytes, runs
 
+MOST_BLOCKS = 1 << 16
+"""Along an axis: shorter blocks are of no use to anybody."""
 RUN_BYTES = 512
 """What the start of a transfer is worth in bytes moved: a sector, and an SD card's latency."""
 
@@ -150,10 +152,7 @@ def _anywhere(held: Held) -> Held:
 @lru_cache(maxsize=1 << 16)
 def _best_nest(held: tuple[Held, ...], axes: tuple[Axis, ...], limit: int) -> Nest | None:
     cut = sorted({a for one in held for a in one.side.axes})
-    least = tuple(
-        1 if axis.is_single else axis.extent if a not in cut else min(axis.extent, axis.granule)
-        for a, axis in enumerate(axes)
-    )
+    least = tuple(axis.extent if a not in cut else _sizes(axis)[0] for a, axis in enumerate(axes))
     if held_bytes(held, axes, least) > limit:
         return None
     best: tuple[int, int, Nest] | None = None
@@ -207,13 +206,16 @@ def _sizes(axis: Axis) -> tuple[int, ...]:
     if axis.is_single:
         return (1,)
     extent, granule = axis.extent, axis.granule
-    found = {min(extent, granule), extent}
     size = granule
+    while size * MOST_BLOCKS < extent:
+        size *= 2
+    least = size
+    found = {min(extent, size), extent}
     while size < extent:
         found.add(size)
         size *= 2
     for parts in range(2, min(extent, 4096) + 1):
-        if extent % parts == 0 and extent // parts % granule == 0:
+        if extent % parts == 0 and extent // parts % granule == 0 and extent // parts >= least:
             found.add(extent // parts)
     return tuple(sorted(found))
 
