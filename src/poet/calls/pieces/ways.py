@@ -19,7 +19,8 @@ from poet.calls.pieces.space import Side, Space, runs
 from poet.calls.references import Reference
 from poet.calls.updates import UPDATES, state_of
 from poet.errors import PoetError
-from poet.values.graph import Graph
+from poet.values.device import Run
+from poet.values.graph import Graph, printable
 from poet.values.operators import is_whole
 
 LEAST_BYTES = 512
@@ -159,6 +160,20 @@ def way_of(graph: Graph, k: int, choice: Choice) -> Way | None:
         parts += made
         done |= {follower.work.number for part in made for follower in part.followers}
     return _joined(graph, k, parts, choice)
+
+
+def planned_way(graph: Graph, k: int, variant: str, run: Run) -> Way:
+    """How op k runs in a variant of this name, refused if a plan counts on another way."""
+    choice = choice_named(variant)
+    way = None if choice is None else way_of(graph, k, choice)
+    planned = {(stream.tensor, False): stream.nbytes for stream in run.reads}
+    planned |= {(stream.tensor, True): stream.nbytes for stream in run.writes}
+    if way is None or {key: nbytes for key, (nbytes, _) in way.moved.items()} != planned:
+        raise PoetError(
+            f"the plan runs {graph.op_text(k)} as {printable(variant)!r}, which this version of "
+            "POET does in another way or not at all: plan again"
+        )
+    return way
 
 
 def _ways_to_do(work: Work, choice: Choice) -> Iterator[list[Work]]:

@@ -13,12 +13,11 @@ import msgspec
 from poet.calls.loops import TILE_BYTES, Loop, loops
 from poet.calls.operands import Work, works
 from poet.calls.pieces.nest import tile_bytes
-from poet.calls.pieces.ways import Way, choice_named, tiles_of, way_of
+from poet.calls.pieces.ways import Way, choice_named, planned_way, tiles_of
 from poet.calls.references import Reference
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
 from poet.values.device import PLAIN
-from poet.values.graph import printable
 from poet.values.plan import Plan
 from poet.values.schedule import Compute, Free, PageIn, PageOut
 
@@ -235,7 +234,8 @@ class _Walk:
     def pieces(self, seated: SeatedInstruction, step: Compute) -> None:
         """An op that runs piece by piece: a tick for each of its parts."""
         k, op = step.op, self.graph.ops[step.op]
-        seated.way = way = checked_way(self.plan, step)
+        run = self.plan.costs.ops[k][step.variant]
+        seated.way = way = planned_way(self.graph, k, step.variant, run)
         begin, seats = self.tick, self.seats()
         streamed_in = {i for i, is_written in way.moved if not is_written}
         streamed_out = {i for i, is_written in way.moved if is_written}
@@ -367,21 +367,6 @@ class _Walk:
         for i, n in end.items():
             end[i] = merged.get(n, n)
         return moves
-
-
-def checked_way(plan: Plan, step: Compute) -> Way:
-    """How an op runs piece by piece, refused if the plan counts on another way."""
-    graph, run = plan.graph, plan.costs.ops[step.op][step.variant]
-    choice = choice_named(step.variant)
-    way = None if choice is None else way_of(graph, step.op, choice)
-    wanted = {(s.tensor, False): s.nbytes for s in run.reads}
-    wanted |= {(s.tensor, True): s.nbytes for s in run.writes}
-    if way is None or {key: nbytes for key, (nbytes, _) in way.moved.items()} != wanted:
-        raise PoetError(
-            f"the plan runs {graph.op_text(step.op)} as {printable(step.variant)!r}, which this "
-            "version of POET does in another way or not at all: plan again"
-        )
-    return way
 
 
 def _overlap(these: list[tuple[int, int]], those: list[tuple[int, int]]) -> bool:

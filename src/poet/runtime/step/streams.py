@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from poet.calls.loops import TILE_BYTES, loops
-from poet.calls.pieces.ways import Choice, choice_named
-from poet.calls.pieces.ways import way_of as pieces_of
+from poet.calls.pieces.ways import Choice, choice_named, planned_way
 from poet.calls.references import Reference, storage
 from poet.calls.torch_tiles import torch_piece_bytes, torch_tile_bytes
 from poet.calls.workspace import way_workspace_bytes, workspace_bytes
@@ -75,14 +74,7 @@ def way_of(graph: Graph, k: int, variant: str, run: Run) -> Way:
 
 def _in_pieces(graph: Graph, k: int, choice: Choice, run: Run) -> Way:
     """A variant in which calls go block by block."""
-    op, found = graph.ops[k], pieces_of(graph, k, choice)
-    planned = {(s.tensor, False): s.nbytes for s in run.reads}
-    planned |= {(s.tensor, True): s.nbytes for s in run.writes}
-    if found is None or {key: nbytes for key, (nbytes, _) in found.moved.items()} != planned:
-        raise PoetError(
-            f"the plan runs {graph.op_text(k)} in {choice.name!r}, which this version of POET does "
-            "in another way or not at all: plan again"
-        )
+    op, found = graph.ops[k], planned_way(graph, k, choice.name, run)
     numbers = {part.work.number for part in found.parts if part.nest is not None}
     makers = {number: Pieces(graph, k, number, found) for number in sorted(numbers)}
     away = frozenset(("tensor", i) for i in choice.streamed) | found.cut

@@ -2,17 +2,16 @@
 
 Around each block stand the transfers of its tiles. The statement of the block itself is that of the
 whole call, for operands that are pieces; what adds to sums, or needs to know where a block lies,
-has its own here.
+has its own (`blocks`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from poet.calls.operands import Operand, Work, row_major
+from poet.calls.operands import Operand, row_major
 from poet.calls.pieces.nest import Held, blocks_of
-from poet.calls.pieces.products import SUM
 from poet.calls.pieces.space import (
     Piece,
     Side,
@@ -24,11 +23,11 @@ from poet.calls.pieces.space import (
 from poet.calls.pieces.ways import Follower, Part
 from poet.calls.sizes import ITEM_BYTES
 from poet.firmware.write.kernels import statements
+from poet.firmware.write.kernels.blocks import BLOCKS, At
 from poet.firmware.write.kernels.masks import copied
-from poet.firmware.write.kernels.products import conv_shape
-from poet.firmware.write.kernels.site import Fields, Site, dense, operand, product_shape, result
+from poet.firmware.write.kernels.piece_site import PieceSite, Place
+from poet.firmware.write.kernels.site import Site
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
-from poet.firmware.write.text import c_int
 
 Card = Callable[[int], str]
 """Where a tensor lies on the card, as C."""
@@ -45,13 +44,6 @@ def part_statements(
     return _Nest(site, part, updates, tile, card).written()
 
 
-class _At(NamedTuple):
-    """Where a loop is: the C text of a block's first place, one such place, and its size."""
-
-    text: str
-    stretch: Stretch
-
-
 class _Nest:
     def __init__(
         self, site: Site, part: Part, updates: Mapping[int, Site], tile: Tile, card: Card
@@ -65,12 +57,12 @@ class _Nest:
         self.named |= self.space.reads
 
     def written(self) -> list[str]:
-        whole = {a: _At("0", Stretch(0, axis.extent)) for a, axis in enumerate(self.space.axes)}
+        whole = {a: At("0", Stretch(0, axis.extent)) for a, axis in enumerate(self.space.axes)}
         return self.level(-1, whole)
 
     # ---- loops ----
 
-    def level(self, n: int, at: dict[int, _At]) -> list[str]:
+    def level(self, n: int, at: dict[int, At]) -> list[str]:
         """What is done for one block of the loops up to number n."""
         lines = [text for key in self.at_level(n) for text in self.brought(key, at)]
         if n + 1 == len(self.order):
@@ -92,7 +84,7 @@ class _Nest:
                 found.append(key)
         return found
 
-    def segments(self, n: int, at: dict[int, _At]) -> Iterator[list[str]]:
+    def segments(self, n: int, at: dict[int, At]) -> Iterator[list[str]]:
         """The loop of this number: stretches of blocks that are alike, each a loop or a block."""
         axis, size = self.order[n], self.nest.sizes[self.order[n]]
         groups: list[list[Stretch]] = []
@@ -106,11 +98,11 @@ class _Nest:
         for group in groups:
             first = group[0]
             if len(group) == 1:
-                yield self.level(n, {**at, axis: _At(str(first.start), first)})
+                yield self.level(n, {**at, axis: At(str(first.start), first)})
                 continue
             name, beyond = f"p{axis}", group[-1].start + 1
             head = f"for (int32_t {name} = {first.start}; {name} < {beyond}; {name} += {size}) {{"
-            inner = self.level(n, {**at, axis: _At(name, first)})
+            inner = self.level(n, {**at, axis: At(name, first)})
             yield [head, *_indented(inner), "}"]
 
     def form(self, axis: int, block: Stretch) -> tuple[Any, ...]:
@@ -132,10 +124,10 @@ class _Nest:
 
     # ---- pieces ----
 
-    def piece(self, side: Side, at: dict[int, _At]) -> Piece:
+    def piece(self, side: Side, at: dict[int, At]) -> Piece:
         return piece(side, tuple(at[a].stretch for a in range(len(self.space.axes))))
 
-    def further(self, side: Side, at: dict[int, _At]) -> list[tuple[str, int]]:
+    def further(self, side: Side, at: dict[int, At]) -> list[tuple[str, int]]:
         """How far a piece begins: terms of C text and elements for each of its units."""
         terms: list[tuple[str, int]] = []
         fixed = side.operand.offset
@@ -153,7 +145,7 @@ class _Nest:
                 terms.append((here.text, along.step * stride))
         return [*terms, ("", fixed)] if fixed else terms
 
-    def operand(self, key: str, side: Side, at: dict[int, _At]) -> "_Place":
+    def operand(self, key: str, side: Side, at: dict[int, At]) -> "Place":
         """A side's piece as an operand, and where it lies."""
         shape = self.piece(side, at).shape
         if side.named_by is not None:
@@ -162,19 +154,19 @@ class _Nest:
             plain = msgspec.structs.replace(
                 side.operand, offset=0, shape=shape, strides=row_major(shape)
             )
-            return _Place(plain, "NULL")
+            return Place(plain, "NULL")
         held = self.part.held.get(key) or self.twin(side)
         if held is not None and held.has_tile:
             name = self.tile(self.key_of(key, side))
             strides = packed_strides(side.operand, shape)
-            return _Place(msgspec.structs.replace(
+            return Place(msgspec.structs.replace(
                 side.operand, offset=0, shape=shape, strides=strides
             ), name)  # fmt: skip
         piece = msgspec.structs.replace(side.operand, offset=0, shape=shape)
         if held is not None:  # nobody looks at it
-            return _Place(piece, "NULL")
+            return Place(piece, "NULL")
         base = self.site.at(msgspec.structs.replace(side.operand, offset=0))
-        return _Place(piece, _sum(base, self.further(side, at), 1))
+        return Place(piece, _sum(base, self.further(side, at), 1))
 
     def key_of(self, key: str, side: Side) -> str:
         if key in self.part.held:
@@ -201,7 +193,7 @@ class _Nest:
 
     # ---- transfers ----
 
-    def brought(self, key: str, at: dict[int, _At]) -> list[str]:
+    def brought(self, key: str, at: dict[int, At]) -> list[str]:
         """Before the blocks that need it: a tile is read, or copied together."""
         one = self.part.held[key]
         if "." in key or not (one.has_tile or one.is_direct):
@@ -215,7 +207,7 @@ class _Nest:
             return []
         return [self.copy(key, one.side, at, into_tile=True)]
 
-    def taken(self, key: str, at: dict[int, _At]) -> list[str]:
+    def taken(self, key: str, at: dict[int, At]) -> list[str]:
         """After the blocks that make it: it is used for an update, written, or copied apart."""
         one = self.part.held[key]
         if "." in key or not one.has_tile:
@@ -238,7 +230,7 @@ class _Nest:
             for side in follower.sides.values()
         )
 
-    def updated(self, n: int, follower: Follower, at: dict[int, _At]) -> list[str]:
+    def updated(self, n: int, follower: Follower, at: dict[int, At]) -> list[str]:
         """Parameter and state of a piece of the gradient: read, updated, written."""
         site = self.updates[follower.work.number]
         places, before, after = {}, [], []
@@ -251,16 +243,16 @@ class _Nest:
             shape = self.operand(key, side, at).operand.shape
             strides = packed_strides(side.operand, shape)
             moved = msgspec.structs.replace(side.operand, offset=0, shape=shape, strides=strides)
-            places[name] = _Place(moved, self.tile(key))
+            places[name] = Place(moved, self.tile(key))
             after.append(self.transfer("write", side, at, self.tile(key)))
         made = self.space.writes[follower.result]
         assert made is not None
         places["gradient"] = self.operand(str(follower.result), made, at)
         given = {name: x for name, x in follower.work.arguments.items() if name not in places}
-        some = _Pieces(site, follower.work, places, given, ())
+        some = PieceSite(site, follower.work, places, given, ())
         return [*before, *UPDATES[follower.work.kind](some), *after]
 
-    def transfer(self, verb: str, side: Side, at: dict[int, _At], place: str) -> str:
+    def transfer(self, verb: str, side: Side, at: dict[int, At], place: str) -> str:
         """A statement that moves a piece between the card and a tile."""
         operand_, shape = side.operand, self.piece(side, at).shape
         item = ITEM_BYTES[operand_.dtype]
@@ -291,7 +283,7 @@ class _Nest:
         runs = self.site.literal("runs", f"{{{sizes}}}, {{{steps}}}, {count * item}")
         return f"{call}_runs({place}, {where}, {runs});"
 
-    def index(self, side: Side, at: dict[int, _At]) -> str:
+    def index(self, side: Side, at: dict[int, At]) -> str:
         """The row of a table that the index of this place names."""
         assert side.named_by is not None
         along = side.reach[0]
@@ -301,23 +293,23 @@ class _Nest:
         element = f"({indices.text})[{_index(indices.operand, text)}]"
         return f"(uint32_t)index_of({element}, {side.operand.shape[0]})"
 
-    def copy(self, key: str, side: Side, at: dict[int, _At], into_tile: bool) -> str:
+    def copy(self, key: str, side: Side, at: dict[int, At], into_tile: bool) -> str:
         """Between a piece in RAM and its tile, which has no gaps."""
         shape = self.piece(side, at).shape
         base = self.site.at(msgspec.structs.replace(side.operand, offset=0))
-        there = _Place(
+        there = Place(
             msgspec.structs.replace(side.operand, offset=0, shape=shape),
             _sum(base, self.further(side, at), 1),
         )
         here = self.operand(key, side, at)
         pair = {"here": here, "there": there}
-        some = _Pieces(self.site, self.part.work, pair, {}, ())
+        some = PieceSite(self.site, self.part.work, pair, {}, ())
         to, source = ("here", "there") if into_tile else ("there", "here")
         return copied(some, some.arguments[to], some.arguments[source])
 
     # ---- the block itself ----
 
-    def block(self, at: dict[int, _At]) -> list[str]:
+    def block(self, at: dict[int, At]) -> list[str]:
         work = self.part.work
         reads = {n: self.operand(n, side, at) for n, side in self.space.reads.items()}
         given = {n: x for n, x in work.arguments.items() if n not in reads}
@@ -326,79 +318,21 @@ class _Nest:
             None if side is None else self.operand(str(n), side, at)
             for n, side in enumerate(self.space.writes)
         ]
-        some = _Pieces(self.site, work, reads, given, tuple(made))
-        write = _BLOCKS.get(work.family)
+        some = PieceSite(self.site, work, reads, given, tuple(made))
+        write = BLOCKS.get(work.family)
         return statements(some) if write is None else write(self, some, at)
 
-    def is_more(self, at: dict[int, _At], *sums: int) -> str:
+    def is_more(self, at: dict[int, At], *sums: int) -> str:
         """Whether other blocks of a sum came before: C text, `0` where there are none."""
         loops = [at[a].text for a in sums if a in self.order and at[a].text != "0"]
         return " + ".join(loops) or "0"
 
-    def is_last(self, at: dict[int, _At], axis: int) -> str:
+    def is_last(self, at: dict[int, At], axis: int) -> str:
         """Whether no other blocks of a sum follow."""
         if axis not in self.order:
             return "1"
         here = at[axis]
         return f"{here.text} + {here.stretch.size} >= {self.space.axes[axis].extent}"
-
-
-class _Place(NamedTuple):
-    """A piece as an operand, and the C text of its address."""
-
-    operand: Operand
-    text: str
-
-
-class _Pieces:
-    """A call on pieces (see `kernels.site.Site`): what it names lies where they lie."""
-
-    def __init__(
-        self,
-        site: Site,
-        work: Work,
-        reads: dict[str, _Place],
-        given: dict[str, Any],
-        made: tuple[_Place | None, ...],
-    ) -> None:
-        self._site, self._work, self._given = site, work, given
-        self._texts: list[str] = []
-        self.kind, self.family, self.op_number = work.kind, work.family, site.op_number
-        self.arguments: dict[str, Any] = {**given}
-        self.arguments |= {name: self._seated(place) for name, place in reads.items()}
-        self.results = tuple(None if place is None else self._seated(place) for place in made)
-
-    def _seated(self, place: _Place) -> Operand:
-        self._texts.append(place.text)
-        storage = ("piece", len(self._texts) - 1)
-        return msgspec.structs.replace(place.operand, storage=storage)
-
-    def refuse(self, why: str) -> Exception:
-        return self._site.refuse(why)
-
-    def at(self, operand: Operand | None, further: int = 0) -> str:
-        if operand is None or operand.storage[0] != "piece":
-            return self._site.at(operand, further)
-        text, offset = self._texts[operand.storage[1]], operand.offset + further
-        return text if offset == 0 else f"{text} + {offset}"
-
-    def constant(self, struct: str, fields: Fields) -> str:
-        return self._site.constant(struct, fields)
-
-    def literal(self, struct: str, text: str) -> str:
-        return self._site.literal(struct, text)
-
-    def view(self, operand: Operand) -> str:
-        return self._site.view(operand)
-
-    def scalar(self, operand: Operand) -> str:
-        return self._site.scalar(operand)
-
-    def is_parameter(self, operand: Operand) -> bool:
-        return False
-
-    def with_arguments(self, arguments: dict[str, Any]) -> "Site":
-        raise NotImplementedError
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -431,140 +365,3 @@ def _index(indices: Operand, text: str) -> str:
         if size > 1 and stride != 0:
             terms.append(f"{text} / {inner} % {size} * {stride}")
     return " + ".join(terms) or "0"
-
-
-# ---- calls that add to sums, or that know where they are ----
-
-
-def _product(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    left = operand(site, "mat1" if site.family == "aten.addmm" else "self")
-    right, out = operand(site, "mat2"), result(site)
-    bias = operand(site, "self") if site.family == "aten.addmm" else None
-    block = nest.space.axes[SUM].granule
-    shape = product_shape(site, left, right, block, out_row=max(1, out.strides[-2]))
-    more = nest.is_more(at, SUM)
-    lines = []
-    for n in range(left.shape[0] if len(left.shape) == 3 else 1):
-        apart = [x.strides[0] if len(x.shape) == 3 else 0 for x in (out, left, right)]
-        where = ", ".join(
-            site.at(x, n * step) for x, step in zip((out, left, right), apart, strict=True)
-        )
-        lines.append(f"matmul_part({where}, {site.at(bias)}, {shape}, {more});")
-    return lines
-
-
-def _conv(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    image, weight, out = dense(site, "input"), dense(site, "weight"), result(site)
-    shape = _conv_shape(nest, site, at, image, weight, out)
-    bias = site.arguments.get("bias")
-    where = ", ".join(site.at(x) for x in (out, image, weight, bias))
-    more, last = nest.is_more(at, 2), nest.is_last(at, 2)
-    return [f"conv_part({where}, {shape}, {more}, {last});"]
-
-
-def _conv_shape(
-    nest: _Nest, site: Site, at: dict[int, _At], image: Operand, weight: Operand, out: Operand
-) -> str:
-    groups = site.arguments.get("groups", 1)
-    arguments = {**site.arguments}
-    if groups > 1:
-        arguments["groups"] = at[1].stretch.size
-    side = nest.space.reads["input"]
-    padding = site.arguments.get("padding") or [0, 0]
-    if isinstance(padding, int):
-        padding = [padding, padding]
-    if site.family == "aten.convolution":
-        arguments["padding"] = [nest.piece(side, at).outside[2], padding[-1]]
-    elif len(nest.space.axes) > 3:
-        # The first row of the block meets the first row of its gradients after so many taps.
-        gradient, first = nest.space.reads["grad_output"], at[3].stretch.start
-        begin = nest.piece(gradient, at).start[2]
-        arguments["padding"] = [first + padding[0] - begin, padding[-1]]
-    shaped = _With(site, arguments)
-    return conv_shape(shaped, image, weight, out)
-
-
-class _With:
-    """A site with other arguments."""
-
-    def __init__(self, site: Site, arguments: dict[str, Any]) -> None:
-        self._site, self.arguments = site, arguments
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._site, name)
-
-
-def _conv_gradients(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    gradient, image = dense(site, "grad_output"), dense(site, "input")
-    weight = dense(site, "weight")
-    shape = _conv_shape(nest, site, at, image, weight, gradient)
-    to_image, to_weight, to_bias = site.results
-    lines = []
-    if to_image is not None:
-        where = ", ".join(site.at(x) for x in (to_image, gradient, weight))
-        lines.append(f"conv_input_gradient_part({where}, {shape}, {nest.is_more(at, 1)});")
-        if site.arguments.get("groups", 1) > 1:
-            lines[-1] = f"conv_input_gradient_part({where}, {shape}, 0);"
-    if to_weight is not None:
-        where = ", ".join(site.at(x) for x in (to_weight, gradient, image))
-        lines.append(f"conv_weight_gradient({where}, {shape});")
-    if to_bias is not None:
-        call = f"conv_bias_gradient({site.at(to_bias)}, {site.at(gradient)}, {shape});"
-        lines.append(call if nest.is_more(at, 2) == "0" else f"if ({at[2].text} == 0) {call}")
-    return lines
-
-
-def _layer_norm_gradient(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    lines = statements(site)
-    (call,) = lines
-    return [call.replace("layer_norm_gradient(", "layer_norm_gradient_part(").replace(
-        ");", f", {nest.is_more(at, 0)});"
-    )]  # fmt: skip
-
-
-def _loss(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    (call,) = statements(site)
-    more, last = nest.is_more(at, 0), nest.is_last(at, 0)
-    return [call.replace("nll_loss(", "nll_loss_part(").replace(");", f", {more}, {last});")]
-
-
-def _embedding(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    if nest.part.held.get("weight") is not None:
-        return []  # read straight to where it belongs
-    return statements(site)
-
-
-def _embedding_gradient(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    out, gradient = result(site), operand(site, "grad_output")
-    indices = operand(site, "indices")
-    ignored = c_int(site.arguments["padding_idx"])
-    where = ", ".join(site.at(x) for x in (out, gradient, indices))
-    count, columns = indices.count, out.shape[1]
-    side = nest.space.writes[0]
-    assert side is not None
-    if side.named_by is not None:
-        named = f"{at[0].text}, {count}, {columns}, {ignored}"
-        return [f"if (embedding_row_gradient({where}, {named}))"]
-    size = f"{count}, {columns}, {at[0].text}, {out.shape[0]}, {ignored}"
-    return [f"embedding_rows_gradient({where}, {size});"]
-
-
-def _dropout_mask(nest: _Nest, site: Site, at: dict[int, _At]) -> list[str]:
-    (call,) = statements(site)
-    head, _, count = call.removesuffix(");").rpartition(", ")
-    return [f"{head.removesuffix(', 0')}, {at[0].text}, {count});"]
-
-
-_BLOCKS: dict[str, Callable[[_Nest, Any, dict[int, _At]], list[str]]] = {
-    "aten.mm": _product,
-    "aten.addmm": _product,
-    "aten.bmm": _product,
-    "aten.convolution": _conv,
-    "aten.convolution_backward": _conv_gradients,
-    "aten.native_layer_norm_backward": _layer_norm_gradient,
-    "aten.nll_loss_forward": _loss,
-    "aten.nll_loss2d_forward": _loss,
-    "aten.embedding": _embedding,
-    "aten.embedding_dense_backward": _embedding_gradient,
-    "poet.dropout_mask": _dropout_mask,
-}
