@@ -106,7 +106,7 @@ def test_convolutions(kernels: ctypes.CDLL) -> None:
                 rows = min(4, case["outs"] - row)
                 tile, some = w[row : row + rows].clone(), shape(rows)
                 kernels.conv(at(y2[:, row:]), at(x), at(tile), at(b[row:]), some)
-                kernels.conv_input_gradient_more(at(dx2), at(g[:, row:]), at(tile), some)
+                kernels.conv_input_gradient_part(at(dx2), at(g[:, row:]), at(tile), some, 1)
                 kernels.conv_weight_gradient(at(dw2[row:]), at(g[:, row:]), at(x), some)
             assert all(torch.equal(p, q) for p, q in ((y, y2), (dx, dx2), (dw, dw2))), case
 
@@ -134,7 +134,7 @@ def test_products_in_every_layout(kernels: ctypes.CDLL) -> None:
         assert torch.equal(columns, out)
         for j in range(0, k, 2 * block):
             some = struct(m, n, min(2 * block, k - j), *strides)
-            kernels.matmul_more(at(sums), at(a[:, j:]), at(b[j:]), some)
+            kernels.matmul_part(at(sums), at(a[:, j:]), at(b[j:]), at(None), some, 1)
         kernels.matmul(at(out), at(a), at(b), at(None), struct(m, n, k, *strides))
         assert torch.equal(sums, out)
 

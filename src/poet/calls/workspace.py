@@ -52,22 +52,11 @@ def workspace_bytes(
             if j is not None:
                 beside[j] = tile[loop.parameter] * len(loop.streamed)
     seated = {pair.output for pair in op.in_place}
-    new_bytes = {i: graph.tensors[i].nbytes for i in op.outputs if i not in seated}
-    last_use = _last_uses(op)
-    alive: dict[Reference, int] = {}
-    peak = 0
-    for j, call in enumerate(op.calls):
-        for key, target in made_by(call):
-            if key == "tensor":
-                alive[key, target] = new_bytes.get(target, 0)
-            elif op.values[target].view_of is None:
-                alive[key, target] = cut.get((key, target), op.values[target].nbytes)
-        temporary = temporary_bytes(op, call, graph, tile)
-        temporary += beside.get(j, 0) + kernels.get(j, 0)
-        peak = max(peak, sum(alive.values()) + temporary)
-        for reference in [r for r in alive if r[0] == "value" and last_use[r] <= j]:
-            del alive[reference]
-    return max(0, peak - sum(new_bytes.values()))
+    taken = [
+        temporary_bytes(op, call, graph, tile) + beside.get(j, 0) + kernels.get(j, 0)
+        for j, call in enumerate(op.calls)
+    ]
+    return _beyond_outputs(op, graph, seated, cut, taken)
 
 
 def way_workspace_bytes(op: Op, graph: Graph, way: Way, kernels: Mapping[int, int] = {}) -> int:
@@ -77,21 +66,39 @@ def way_workspace_bytes(op: Op, graph: Graph, way: Way, kernels: Mapping[int, in
     """
     streamed = {i for i, is_written in way.moved if is_written}
     seated = {pair.output for pair in op.in_place if (pair.input, False) not in way.moved}
-    new_bytes = {i: graph.tensors[i].nbytes for i in op.outputs if i not in seated | streamed}
-    last_use, last_part = _last_uses(op), {part.work.number: part for part in way.parts}
-    tiles: dict[int, int] = {}
+    taken = [kernels.get(j, 0) for j in range(len(op.calls))]
     for part in way.parts:
-        tiles[part.work.number] = max(tiles.get(part.work.number, 0), part.tile_bytes)
+        j = part.work.number
+        beside = part.tile_bytes
+        if part.nest is None:
+            beside = temporary_bytes(op, op.calls[j], graph)
+        taken[j] = max(taken[j], kernels.get(j, 0) + beside)
+    return _beyond_outputs(op, graph, seated | streamed, dict.fromkeys(way.cut, 0), taken)
+
+
+def _beyond_outputs(
+    op: Op,
+    graph: Graph,
+    without: set[int],
+    cut: Mapping[Reference, int],
+    taken: Sequence[int],
+) -> int:
+    """The most bytes at once, call by call, beyond what the outputs take.
+
+    Outputs `without` bytes of their own take none; of values that are `cut` there is only so much;
+    `taken` is what each call takes for itself.
+    """
+    new_bytes = {i: graph.tensors[i].nbytes for i in op.outputs if i not in without}
+    last_use = _last_uses(op)
     alive: dict[Reference, int] = {}
     peak = 0
     for j, call in enumerate(op.calls):
         for key, target in made_by(call):
             if key == "tensor":
                 alive[key, target] = new_bytes.get(target, 0)
-            elif op.values[target].view_of is None and (key, target) not in way.cut:
-                alive[key, target] = op.values[target].nbytes
-        if j in last_part:
-            peak = max(peak, sum(alive.values()) + tiles[j] + kernels.get(j, 0))
+            elif op.values[target].view_of is None:
+                alive[key, target] = cut.get((key, target), op.values[target].nbytes)
+        peak = max(peak, sum(alive.values()) + taken[j])
         for reference in [r for r in alive if r[0] == "value" and last_use[r] <= j]:
             del alive[reference]
     return max(0, peak - sum(new_bytes.values()))

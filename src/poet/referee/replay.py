@@ -66,7 +66,7 @@ class _Replay:
         self.compute_joules = self.transfer_joules = self.transfer_seconds = 0.0
         self.compute_seconds = 0.0
         self.recomputed = 0
-        self.streamed: dict[int, tuple[int, int]] = {}
+        self.streamed: dict[int, list[int]] = {}
         self.moved = {PageIn: [0, 0], PageOut: [0, 0]}
         resident = sum(self.nbytes[i] for i in self.in_ram)
         self.clock: ListClock | TimelineClock
@@ -126,7 +126,7 @@ class _Replay:
             page_outs=self.moved[PageOut][0],
             page_in_bytes=self.moved[PageIn][1],
             page_out_bytes=self.moved[PageOut][1],
-            streamed=self.streamed,
+            streamed={i: (read, written) for i, (read, written) in self.streamed.items()},
             timeline=tuple(self.clock.moments),
         )
 
@@ -323,14 +323,11 @@ class _Replay:
         self.has_run[k] = True
         self.compute_joules += run.joules
         self.compute_seconds += run.seconds
-        for stream, read, written in (
-            *((stream, stream.nbytes, 0) for stream in run.reads),
-            *((stream, 0, stream.nbytes) for stream in run.writes),
-        ):
-            self.transfer_joules += stream.joules
-            self.transfer_seconds += stream.seconds
-            before = self.streamed.get(stream.tensor, (0, 0))
-            self.streamed[stream.tensor] = (before[0] + read, before[1] + written)
+        for way, streams in enumerate((run.reads, run.writes)):
+            for stream in streams:
+                self.transfer_joules += stream.joules
+                self.transfer_seconds += stream.seconds
+                self.streamed.setdefault(stream.tensor, [0, 0])[way] += stream.nbytes
 
     def put_in_store(self, i: int) -> set[int]:
         """Returns the tensors whose place this may change: what was in the slot is overwritten."""

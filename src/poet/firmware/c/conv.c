@@ -329,10 +329,7 @@ static void input_gradient(float *in_gradient, const float *gradient, const floa
             float *to = in_gradient + at * channels * area;
             const float *y =
                 gradient + (at / s->groups * s->out_planes + group * out_channels) * area;
-            if (is_more)
-                matmul_more(to, weight + group * out_channels * channels, y, &product);
-            else
-                matmul(to, weight + group * out_channels * channels, y, NULL, &product);
+            matmul_part(to, weight + group * out_channels * channels, y, NULL, &product, is_more);
         }
         return;
     }
@@ -393,10 +390,4 @@ void conv_input_gradient_part(float *in_gradient, const float *gradient, const f
                               const struct conv *shape, int32_t is_more)
 {
     input_gradient(in_gradient, gradient, weight, shape, is_more);
-}
-
-void conv_input_gradient_more(float *in_gradient, const float *gradient, const float *weight,
-                              const struct conv *shape)
-{
-    input_gradient(in_gradient, gradient, weight, shape, 1);
 }

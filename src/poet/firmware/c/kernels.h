@@ -67,10 +67,8 @@ struct matmul {
     int32_t block;
 };
 void matmul(float *out, const float *a, const float *b, const float *row, const struct matmul *shape);
-/* The same, added to what is in `out`. A sum over k in tiles of whole blocks has the same bits as
- * one over all of it. */
-void matmul_more(float *out, const float *a, const float *b, const struct matmul *shape);
-/* A part of a sum over k: the first, or, where it is not 0, one more. */
+/* A part of a sum over k: the first, or, where `is_more`, one that is added to what is in `out`. A
+ * sum in parts of whole blocks has the same bits as one over all of k. */
 void matmul_part(float *out, const float *a, const float *b, const float *row,
                  const struct matmul *shape, int32_t is_more);
 
@@ -92,12 +90,9 @@ void conv_input_gradient(float *in_gradient, const float *gradient, const float 
 /* A part of the sums over input channels; the bias belongs to the last one. */
 void conv_part(float *out, const float *in, const float *weight, const float *bias,
                const struct conv *shape, int32_t is_more, int32_t is_last);
-/* A part of the sums over output channels. */
+/* A part of the sums over output channels: tile after tile they have the same bits as all at once. */
 void conv_input_gradient_part(float *in_gradient, const float *gradient, const float *weight,
                               const struct conv *shape, int32_t is_more);
-/* The same, added to what is there: tile after tile it has the same bits as all at once. */
-void conv_input_gradient_more(float *in_gradient, const float *gradient, const float *weight,
-                              const struct conv *shape);
 void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
                           const struct conv *shape);
 void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape);

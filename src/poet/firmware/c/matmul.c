@@ -115,11 +115,6 @@ void matmul(float *out, const float *a, const float *b, const float *row, const 
     product(out, a, b, row, shape, 0);
 }
 
-void matmul_more(float *out, const float *a, const float *b, const struct matmul *shape)
-{
-    product(out, a, b, NULL, shape, 1);
-}
-
 void matmul_part(float *out, const float *a, const float *b, const float *row,
                  const struct matmul *shape, int32_t is_more)
 {

@@ -1,6 +1,8 @@
 """The C of one plan: the memory map and the step, a line for each instruction."""
 
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -204,13 +206,31 @@ class _Writer:
             lines.append(f"    give({seated.gone_bytes});")
         return lines
 
-    def _pieces(self, seated: SeatedInstruction, step: Compute, way: Way) -> list[str]:
-        """The statements of an op that runs piece by piece."""
+    def _statements(self, seated: SeatedInstruction, step: Compute) -> list[str]:
         check_calls(self.graph, step.op)
         for work in seated.works:
             check_work(self.graph, step.op, work)
-        numbers = {tile: n for n, tile in enumerate(tiles_of(way))}
         sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
+        if seated.way is not None:
+            return self._pieces(seated, step, seated.way, sites)
+        updates = {loop.update for loop in seated.loops.values()}
+        lines = []
+        for number, site in sites.items():
+            if number in updates:
+                continue
+            loop = seated.loops.get(number)
+            if loop is None:
+                lines += self._checked(site, partial(statements, site))
+                continue
+            update = None if loop.update is None else sites[loop.update]
+            lines += self._checked(site, partial(self._loop, site, update, loop, step))
+        return lines
+
+    def _pieces(
+        self, seated: SeatedInstruction, step: Compute, way: Way, sites: Mapping[int, "_Site"]
+    ) -> list[str]:
+        """The statements of an op that runs piece by piece."""
+        numbers = {tile: n for n, tile in enumerate(tiles_of(way))}
         lines = []
         for at, part in enumerate(way.parts):
             site = _Site(self, step.op, seated, part.work)
@@ -218,37 +238,19 @@ class _Writer:
             def tile(key: str, at: int = at) -> str:
                 return self.names[seated.blocks["tile", numbers[at, key]]]
 
-            try:
-                made = part_statements(site, part, sites, tile, self._on_card)
-                for text in made:
-                    check_statement(text, self.words)
-            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                raise site.refuse(f"its arguments do not go together: {error}") from error
-            lines += made
+            write = partial(part_statements, site, part, sites, tile, self._on_card)
+            lines += self._checked(site, write)
         return lines
 
-    def _statements(self, seated: SeatedInstruction, step: Compute) -> list[str]:
-        if seated.way is not None:
-            return self._pieces(seated, step, seated.way)
-        sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
-        updates = {loop.update for loop in seated.loops.values()}
-        check_calls(self.graph, step.op)
-        for work in seated.works:
-            check_work(self.graph, step.op, work)
-        lines = []
-        for number, site in sites.items():
-            if number in updates:
-                continue
-            loop = seated.loops.get(number)
-            update = None if loop is None or loop.update is None else sites[loop.update]
-            try:
-                made = statements(site) if loop is None else self._loop(site, update, loop, step)
-                for text in made:
-                    check_statement(text, self.words)
-            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                raise site.refuse(f"its arguments do not go together: {error}") from error
-            lines += made
-        return lines
+    def _checked(self, site: "_Site", write: Callable[[], list[str]]) -> list[str]:
+        """The statements of a call, if they are made of nothing but what they should be."""
+        try:
+            made = write()
+            for text in made:
+                check_statement(text, self.words)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise site.refuse(f"its arguments do not go together: {error}") from error
+        return made
 
     def _loop(self, site: "_Site", update: "_Site | None", loop: Loop, step: Compute) -> list[str]:
         rows = loop.tile_rows(TILE_BYTES[step.variant])

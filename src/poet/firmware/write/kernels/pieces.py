@@ -26,7 +26,7 @@ from poet.firmware.write.kernels import statements
 from poet.firmware.write.kernels.blocks import BLOCKS, At
 from poet.firmware.write.kernels.masks import copied
 from poet.firmware.write.kernels.piece_site import PieceSite, Place
-from poet.firmware.write.kernels.site import Site
+from poet.firmware.write.kernels.site import Site, place_of
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
 
 Card = Callable[[int], str]
@@ -290,7 +290,7 @@ class _Nest:
         assert along is not None
         indices = self.operand(side.named_by, self.space.reads[side.named_by], at)
         text = at[along.axis].text
-        element = f"({indices.text})[{_index(indices.operand, text)}]"
+        element = f"({indices.text})[{place_of(indices.operand, text)}]"
         return f"(uint32_t)index_of({element}, {side.operand.shape[0]})"
 
     def copy(self, key: str, side: Side, at: dict[int, At], into_tile: bool) -> str:
@@ -353,15 +353,3 @@ def _sum(base: str, terms: list[tuple[str, int]], unit: int) -> str:
 def _reaches(whole: Operand, shape: tuple[int, ...], dims: list[int]) -> bool:
     """Whether a piece takes all of its innermost dimension."""
     return shape[dims[-1]] == whole.shape[dims[-1]]
-
-
-def _index(indices: Operand, text: str) -> str:
-    """Where an element of the indices lies, as C."""
-    if indices.is_dense:
-        return text
-    terms, inner = [], indices.count
-    for size, stride in zip(indices.shape, indices.strides, strict=True):
-        inner //= size
-        if size > 1 and stride != 0:
-            terms.append(f"{text} / {inner} % {size} * {stride}")
-    return " + ".join(terms) or "0"

@@ -90,6 +90,18 @@ def rows_of(site: Site, operand: Operand, dim: int) -> tuple[int, int]:
     return operand.count // operand.shape[-1], operand.shape[-1]
 
 
+def place_of(operand: Operand, text: str) -> str:
+    """Where the element with this number lies, as C: a repeated one lies where the first does."""
+    if operand.is_dense:
+        return text
+    terms, inner = [], operand.count
+    for size, stride in zip(operand.shape, operand.strides, strict=True):
+        inner //= size
+        if size > 1 and stride != 0:
+            terms.append(f"{text} / {inner} % {size} * {stride}")
+    return " + ".join(terms) or "0"
+
+
 def kept_and_summed(site: Site, source: Operand) -> tuple[str, str]:
     """Views of the dimensions that a sum keeps, and of those it goes over."""
     rank, dims = len(source.shape), site.arguments.get("dim")

@@ -19,6 +19,7 @@ from poet.firmware.write.kernels.site import (
     dense,
     maybe,
     operand,
+    place_of,
     product_shape,
     result,
 )
@@ -116,9 +117,8 @@ def _conv_gradients(site: Site, loop: Loop) -> tuple[list[str], Body]:
         y = _plus(site.at(gradient), row, area)
         lines = []
         if to_image is not None:
-            lines.append(
-                f"conv_input_gradient_more({site.at(to_image)}, {y}, {site.at(weight)}, {shape});"
-            )
+            operands = f"{site.at(to_image)}, {y}, {site.at(weight)}"
+            lines.append(f"conv_input_gradient_part({operands}, {shape}, 1);")
         if to_weight is not None:
             lines.append(
                 f"conv_weight_gradient({site.at(to_weight)}, {y}, {site.at(image)}, {shape});"
@@ -146,7 +146,7 @@ def _product(site: Site, loop: Loop) -> tuple[list[str], Body]:
         some = msgspec.structs.replace(left, shape=(left.shape[0], rows))
         shape = product_shape(site, some, right, block=sum_block(site, right))
         a = _plus(site.at(left), row, left.strides[1])
-        return [f"matmul_more({site.at(out)}, {a}, {site.at(right)}, {shape});"]
+        return [f"matmul_part({site.at(out)}, {a}, {site.at(right)}, NULL, {shape}, 1);"]
 
     def gradient(row: str, rows: int) -> list[str]:
         some = msgspec.structs.replace(left, shape=(rows, left.shape[1]))
@@ -180,7 +180,7 @@ def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]
     """Only the rows that indices name."""
     indices = operand(site, "indices")
     columns = loop.row_bytes // 4
-    index = f"({site.at(indices)})[{_index(indices)}]"
+    index = f"({site.at(indices)})[{place_of(indices, 'i')}]"
     place = f"(uint32_t)index_of({index}, {loop.rows}) * {loop.row_bytes}u"
     head = f"for (int32_t i = 0; i < {indices.count}; i++)"
     if update is None:
@@ -201,18 +201,6 @@ def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]
         f"    stream_out({tile}, {where}, {loop.row_bytes});",
         "}",
     ]
-
-
-def _index(operand: Operand) -> str:
-    """Where element `i` of an operand lies, as C: a repeated one lies where the first does."""
-    if operand.is_dense:
-        return "i"
-    terms, inner = [], operand.count
-    for size, stride in zip(operand.shape, operand.strides, strict=True):
-        inner //= size
-        if size > 1 and stride != 0:
-            terms.append(f"i / {inner} % {size} * {stride}")
-    return " + ".join(terms) or "0"
 
 
 _PARTS: dict[str, Callable[[Site, Loop], tuple[list[str], Body]]] = {
