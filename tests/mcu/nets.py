@@ -5,7 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
+from torch.nn.functional import (
+    avg_pool2d,
+    cross_entropy,
+    max_pool2d,
+    pad,
+    relu,
+    scaled_dot_product_attention,
+)
 
 from poet.zoo.resnet import Basic
 
@@ -253,3 +260,39 @@ def wide() -> Any:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(25_088, 12), nn.ReLU(), nn.Linear(12, 10))
     return model, (torch.randn(1, 25_088), torch.tensor([3])), cross_entropy
+
+
+class Planes(nn.Module):
+    """Planes that tiles cut: norms, pools with and without padding, a causal attention over many
+    queries, a loss of pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(2, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.second, self.fixed = nn.Conv2d(4, 6, 5, stride=2, padding=2), nn.BatchNorm2d(6)
+        self.plain = nn.BatchNorm2d(4, affine=False)
+        self.pixels, self.head = nn.Conv2d(4, 3, 1), nn.Linear(6, 24)
+        self.train()
+
+    def train(self, mode: bool = True) -> "Planes":
+        super().train(mode)
+        self.fixed.eval()
+        return self
+
+    def forward(self, image: Tensor) -> Tensor:
+        maps = relu(self.norm(self.first(image)))
+        scores: Tensor = self.pixels(maps)
+        most = max_pool2d(maps, 3, 2, padding=1, ceil_mode=True)
+        maps = self.plain(most + avg_pool2d(maps, 3, 2, padding=1))
+        maps = avg_pool2d(max_pool2d(maps, (2, 1), stride=1), 2, 1, ceil_mode=True)
+        maps = self.fixed(self.second(maps))
+        tokens = self.head(maps.reshape(len(maps), -1, 6))
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in tokens.chunk(3, -1))
+        seen = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return scores * (seen * seen).mean()
+
+
+def planes() -> Any:
+    torch.manual_seed(0)
+    example = (torch.randn(2, 2, 33, 27), torch.randint(0, 3, (2, 33, 27)))
+    return Planes(), example, cross_entropy

@@ -19,6 +19,7 @@ from .forced import BOARD, forced_plan, graph_in_pieces, trained_on_host, with_r
 from .test_boards import assert_inside
 
 WORDS = "bert-tiny?seq=4&vocab=40&layers=1"
+TWICE = (WORDS, f"{ROOT}/{NETS}:resnet8", f"{ROOT}/{NETS}:planes")
 MOMENTUM = "sgd?momentum=0.9&nesterov=1&weight_decay=0.01"
 
 
@@ -30,6 +31,7 @@ MOMENTUM = "sgd?momentum=0.9&nesterov=1&weight_decay=0.01"
         (f"{ROOT}/{NETS}:mixed", "adam"),
         (f"{ROOT}/{NETS}:gpt2", "sgd"),
         (f"{ROOT}/{NETS}:masked", "sgd"),
+        (f"{ROOT}/{NETS}:planes", "sgd"),
         ("lenet?size=16&batch=3", MOMENTUM),
         (WORDS, "sgd"),
         (WORDS, "adamw?weight_decay=0.1"),
@@ -42,7 +44,7 @@ def test_pieces_give_the_same_bits(
     graph = graph_in_pieces(model, optimizer)
     whole, _ = trained_on_host(forced_plan(graph, analytic(graph, BOARD), {}), tmp_path / "c")
     names_rows = any("embedding" in call.kind for op in graph.ops for call in op.calls)
-    for seed in range(2 if model in (WORDS, f"{ROOT}/{NETS}:resnet8") else 1):
+    for seed in range(2 if model in TWICE else 1):
         costs, ways = with_random_ways(graph, random.Random(seed))
         assert len(ways) > len(graph.ops) / 2
         plan = forced_plan(graph, costs, ways)

@@ -15,6 +15,7 @@ from poet.referee.replay import check
 from poet.runtime.stores.page_file import BLOCK_BYTES
 from poet.values.plan import Plan
 from tests.mcu.forced import forced_plan, with_random_ways
+from tests.mcu.nets import Planes
 from tests.torch.streamed import MODELS, OPTIMIZERS, batch, made
 from tests.torch.test_streaming import trained_as_planned
 
@@ -64,6 +65,8 @@ def _streams(run: poet.Run, tensors: tuple[int, ...]) -> bool:
         ("convs", "adamw", 3),
         ("grow", "nesterov", 1),
         ("grow", "adam", 2),
+        ("planes", "sgd", 1),
+        ("planes", "adam", 2),
     ],
 )
 def test_training_in_pieces_is_the_same_within_rounding(
@@ -71,6 +74,7 @@ def test_training_in_pieces_is_the_same_within_rounding(
 ) -> None:
     monkeypatch.setattr("poet.calls.pieces.ways.LEAST_BYTES", 128)
     monkeypatch.setitem(MODELS, "grow", Grow)
+    monkeypatch.setitem(MODELS, "planes", Planes)
     update = OPTIMIZERS[optimizer]
     plan = planned_in_pieces(name, update, seed)
     report = check(plan)

@@ -6,10 +6,13 @@ gradient needs. Firmware's own kernels need none of this.
 """
 
 from collections.abc import Sequence
+from math import prod
 
 from poet.calls.loops import Loop
 from poet.calls.operands import Work, works
 from poet.calls.pieces.nest import tile_bytes
+from poet.calls.pieces.planes import APPLIED, GRADIENT, STATISTICS, SUMS
+from poet.calls.pieces.products import KEYS
 from poet.calls.pieces.ways import Way
 from poet.calls.sizes import ITEM_BYTES
 from poet.calls.updates import needs_temporary
@@ -24,6 +27,21 @@ def torch_tile_bytes(
     return {loop.maker: _bytes(calls, loop, loop.tile_rows(largest_tile)) for loop in loops}
 
 
+_COPIED = {
+    "aten.convolution": ("input",),
+    "aten.convolution_backward": ("input", "grad_output"),
+    STATISTICS: ("input",),
+    APPLIED: ("input",),
+    SUMS: ("input",),
+    GRADIENT: ("input", "input"),
+    "aten.max_pool2d_with_indices": ("self", "self"),
+    "aten.max_pool2d_with_indices_backward": ("indices", "indices", "grad_output"),
+    "aten.avg_pool2d": ("self",),
+    "aten.avg_pool2d_backward": ("grad_output",),
+}
+"""Of what a kernel reads, what is padded, subtracted from or converted in memory of its own."""
+
+
 def torch_piece_bytes(way: Way) -> dict[int, int]:
     """For each call that goes block by block, what PyTorch takes beside its tiles.
 
@@ -36,9 +54,10 @@ def torch_piece_bytes(way: Way) -> dict[int, int]:
         if space is None or nest is None:
             continue
         sides = [side for side in space.writes if side is not None]
-        if part.work.family == "aten.convolution":
-            sides.append(space.reads["input"])
+        sides += [space.reads[name] for name in _COPIED.get(part.work.family, ())]
         made = sum(tile_bytes(side, space.axes, nest.sizes) for side in sides)
+        if "attention" in part.work.family and len(space.axes) > KEYS:
+            made += 4 * ITEM_BYTES["float32"] * prod(nest.sizes)  # scores, and what they become
         for follower in part.followers:
             if needs_temporary(follower.work.kind, follower.work.arguments):
                 side = follower.sides["parameter"]

@@ -1,19 +1,16 @@
-"""Rules for convolutions, norms of channels and pools."""
+"""Rules for convolutions."""
 
 from math import prod
 from typing import NamedTuple
 
-import msgspec
-
 from poet.calls.loops import MOST_SUM_ROWS, sum_rows
 from poet.calls.operands import Operand, Work
-from poet.calls.pieces.elements import table
 from poet.calls.pieces.space import Along, Axis, Reach, Side, Space
 
 SAMPLES, OUT_CHANNELS, CHANNELS, ROWS = 0, 1, 2, 3
 
 
-def _pair(value: object, default: int) -> tuple[int, int]:
+def pair(value: object, default: int) -> tuple[int, int]:
     if isinstance(value, int):
         return value, value
     if isinstance(value, list | tuple) and value:
@@ -36,8 +33,8 @@ class _Conv(NamedTuple):
 
 def _conv(work: Work, weight: Operand) -> _Conv:
     given = work.arguments
-    stride, pad = _pair(given.get("stride"), 1), _pair(given.get("padding"), 0)
-    dilation = _pair(given.get("dilation"), 1)[0]
+    stride, pad = pair(given.get("stride"), 1), pair(given.get("padding"), 0)
+    dilation = pair(given.get("dilation"), 1)[0]
     is_product = weight.shape[2:] == (1, 1) and stride == (1, 1) and pad == (0, 0)
     reach = (weight.shape[2] - 1) * dilation + 1
     groups, is_transposed = given.get("groups", 1), bool(given.get("transposed"))
@@ -82,6 +79,13 @@ def conv(work: Work) -> Space | None:
     return Space(axes, sides, (write,))
 
 
+def scattered(axis: int, step: int, pad: int, reach: int) -> tuple[Along, Along]:
+    """How rows of an image, `step` at a time, and the windows that look at them go together: each
+    window begins so many rows after the one before it and reaches over `reach` rows."""
+    before, beyond = (reach - 1 - pad) // step, (step - 1 + pad) // step
+    return Along(axis, step, 0, step), Along(axis, 1, before, before + beyond + 1)
+
+
 def _is_plain(*operands: Operand) -> bool:
     return all(len(x.shape) == 4 and x.count and x.dtype == "float32" for x in operands)
 
@@ -90,8 +94,8 @@ def conv_gradients(work: Work) -> Space | None:
     """Gradients of a convolution, over blocks of output and input channels.
 
     That of the image is a sum over output channels, in blocks of its own where it is a product;
-    those of weight and bias are not. Where that of the image is wanted alone, and the convolution
-    takes every row, it goes by rows as well.
+    where it is wanted alone it goes by samples, too, and by rows, as many at a time as the
+    convolution goes on by. Those of weight and bias are sums over samples and rows.
     """
     gradient, image = work.arguments["grad_output"], work.arguments["input"]
     weight = work.arguments["weight"]
@@ -107,77 +111,35 @@ def conv_gradients(work: Work) -> Space | None:
     granule = 1
     if rule.is_product and to_image is not None:
         granule = sum_rows(4 * prod(weight.shape[1:]))
-    axes: tuple[Axis, ...] = (
-        Axis(1),
+    samples: Along | None = None
+    down: Along | None = None  # of the image
+    across: Along | None = None  # of its result's gradient
+    rows = Axis(1)
+    if to_image is None or to_weight is None:
+        samples = Along(SAMPLES)
+    if rule.is_transposed:
+        pass
+    elif to_weight is None:
+        down, across = scattered(ROWS, rule.step, rule.pad, rule.reach)
+        rows = Axis(-(-image.shape[2] // rule.step))
+    elif to_image is None:
+        down, across = Along(ROWS, rule.step, rule.pad, rule.reach), Along(ROWS)
+        part = -(-MOST_SUM_ROWS // gradient.shape[3])
+        rows = Axis(gradient.shape[2], part, within=SAMPLES)
+    axes = (
+        Axis(image.shape[0] if samples else 1),
         Axis(groups) if groups else Axis(gradient.shape[1], granule),
         Axis(1) if groups else Axis(image.shape[1]),
+        rows,
     )
-    down: Along | None = None
-    across: Along | None = None
-    if to_weight is None and rule.step == 1 and not rule.is_transposed:
-        down, across = Along(ROWS), Along(ROWS, 1, rule.reach - 1 - rule.pad, rule.reach)
-        axes = (*axes, Axis(image.shape[2]))
     reads = {
-        "grad_output": Side(gradient, (None, outs, across, None)),
-        "input": Side(image, (None, planes, down, None), is_unread=to_weight is None),
+        "grad_output": Side(gradient, (samples, outs, across, None)),
+        "input": Side(image, (samples, planes, down, None), is_unread=to_weight is None),
         "weight": Side(weight, over, is_unread=to_image is None),
     }
     writes = (
-        None if to_image is None else Side(to_image, (None, planes, down, None)),
+        None if to_image is None else Side(to_image, (samples, planes, down, None)),
         None if to_weight is None else Side(to_weight, over),
         None if to_bias is None else Side(to_bias, (outs,)),
     )
     return Space(axes, reads, writes)
-
-
-def batch_norm(work: Work) -> Space | None:
-    """BatchNorm and its gradients, channel by channel."""
-    image = work.arguments["input"]
-    if len(image.shape) < 2 or not image.count:
-        return None
-    channels = image.shape[1]
-    shape = (image.shape[0], channels, image.count // (image.shape[0] * channels))
-
-    def side(x: Operand | None) -> Side | None:
-        if x is None:
-            return None
-        if not x.count:
-            return Side(x, (None,) * len(x.shape), is_unread=True)
-        if x.shape == image.shape:
-            return table(x, shape, (None, Along(0), None))
-        return Side(x, (Along(0),)) if x.shape == (channels,) and x.is_dense else None
-
-    reads = {n: side(x) for n, x in work.arguments.items() if isinstance(x, Operand)}
-    writes = tuple(side(x) for x in work.results)
-    if None in reads.values() or any(
-        made is None and x is not None for made, x in zip(writes, work.results, strict=True)
-    ):
-        return None
-    return Space(
-        (Axis(channels),), {n: made for n, made in reads.items() if made is not None}, writes
-    )
-
-
-def pool(work: Work) -> Space | None:
-    """Pools and their gradients, plane by plane."""
-    given = {n: x for n, x in work.arguments.items() if isinstance(x, Operand)}
-    made = [x for x in work.results if x is not None]
-    planes = {prod(x.shape[:-2]) for x in (*given.values(), *made)}
-    if len(planes) != 1 or not all(planes):
-        return None
-    (count,) = planes
-
-    def side(x: Operand | None) -> Side | None:
-        if x is None:
-            return None
-        return table(x, (count, *x.shape[-2:]), (Along(0), None, None))
-
-    reads = {n: side(x) for n, x in given.items()}
-    writes = tuple(side(x) for x in work.results)
-    if None in reads.values() or any(
-        made is None and x is not None for made, x in zip(writes, work.results, strict=True)
-    ):
-        return None
-    if "self" in reads and work.family.endswith("_backward"):
-        reads["self"] = msgspec.structs.replace(reads["self"], is_unread=True)  # type: ignore[type-var]
-    return Space((Axis(count),), {n: x for n, x in reads.items() if x is not None}, writes)

@@ -24,8 +24,9 @@ class Held(msgspec.Struct, frozen=True):
     """A side that has a tile.
 
     It is read from the store, written to it, or both, where it is updated in place; or neither: a
-    gradient that an update uses up exists as a tile only, and what is in RAM in another order than
-    the kernel takes is copied. A `result` must be whole before the next block begins.
+    gradient that an update uses up exists as a tile only, what is in RAM in another order than the
+    kernel takes is copied, and a room (`is_room`) is nobody else's. A `result` must be whole before
+    the next block begins.
     """
 
     side: Side
@@ -36,6 +37,7 @@ class Held(msgspec.Struct, frozen=True):
     """The result that is written over it."""
     is_direct: bool = False
     """It is read straight to where the result lies: a row of a table."""
+    is_room: bool = False
 
     @property
     def has_tile(self) -> bool:
@@ -125,6 +127,23 @@ def is_possible(held: Sequence[Held], order: tuple[int, ...]) -> bool:
     return True
 
 
+def _is_in_order(axes: tuple[Axis, ...], loops: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether axes that go within others do so."""
+    for n, a in enumerate(loops):
+        for outer in _around(axes, a):
+            if axes[outer].extent > 1 and (sizes[outer] != 1 or outer not in loops[:n]):
+                return False
+    return True
+
+
+def _around(axes: tuple[Axis, ...], a: int) -> Iterator[int]:
+    """The axes that one goes within, from the closest on."""
+    outer = axes[a].within
+    while outer is not None:
+        yield outer
+        outer = axes[outer].within
+
+
 def held_bytes(held: Sequence[Held], axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> int:
     return sum(-(-tile_bytes(one.side, axes, sizes) // 8) * 8 for one in held if one.has_tile)
 
@@ -151,7 +170,8 @@ def _anywhere(held: Held) -> Held:
 
 @lru_cache(maxsize=1 << 16)
 def _best_nest(held: tuple[Held, ...], axes: tuple[Axis, ...], limit: int) -> Nest | None:
-    cut = sorted({a for one in held for a in one.side.axes})
+    followed = {a for one in held for a in one.side.axes}
+    cut = sorted(followed | {outer for a in followed for outer in _around(axes, a)})
     least = tuple(axis.extent if a not in cut else _sizes(axis)[0] for a, axis in enumerate(axes))
     if held_bytes(held, axes, least) > limit:
         return None
@@ -192,7 +212,7 @@ def _judged(
     held: Sequence[Held], axes: tuple[Axis, ...], order: tuple[int, ...], sizes: tuple[int, ...]
 ) -> tuple[int, int, Nest] | None:
     loops = tuple(a for a in order if sizes[a] < axes[a].extent)
-    if not is_possible(held, loops):
+    if not is_possible(held, loops) or not _is_in_order(axes, loops, sizes):
         return None
     nest = Nest(loops, sizes)
     rounds = prod(-(-axes[a].extent // sizes[a]) for a in loops)

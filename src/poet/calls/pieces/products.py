@@ -7,9 +7,13 @@ import msgspec
 from poet.calls.loops import MOST_SUM_ROWS, sum_rows
 from poet.calls.operands import Operand, Work
 from poet.calls.pieces.elements import table
-from poet.calls.pieces.space import Along, Axis, Side, Space
+from poet.calls.pieces.space import Along, Axis, Side, Space, room
 
 ROWS, COLUMNS, SUM, BATCH = 0, 1, 2, 3
+QUERIES, KEYS = 2, 3
+PIXELS = 1
+ATTENTION_TILE = 4
+"""Queries and keys that firmware's kernel takes at a time."""
 
 
 def product(work: Work, is_parameter: bool) -> Space | None:
@@ -122,39 +126,65 @@ def embedding_gradient(work: Work, only_named: bool) -> Space | None:
 
 
 def attention(work: Work) -> Space | None:
-    """Attention, head by head."""
-    query = work.arguments["query"]
-    if len(query.shape) != 4 or not query.count:
+    """Attention: heads, and blocks of queries, summed over blocks of keys."""
+    return _attention(work, ("query", "query"), is_cut=True)
+
+
+def attention_gradients(work: Work) -> Space | None:
+    """Gradients of attention, head by head. Those of queries are sums over keys, those of keys and
+    values over queries: wanted by themselves they go in blocks of both."""
+    query, *others = work.results
+    is_cut = query is None or others == [None, None]
+    return _attention(work, ("query", "key", "value"), is_cut)
+
+
+_OF_KEYS = ("key", "value")
+
+
+def _attention(work: Work, made: tuple[str, ...], is_cut: bool) -> Space | None:
+    query, key = work.arguments["query"], work.arguments["key"]
+    if len(query.shape) != 4 or not query.count or not key.count:
         return None
-    reads = {}
-    for name, x in work.arguments.items():
-        if not isinstance(x, Operand):
-            continue
-        reads[name] = _head(x)
-        if reads[name] is None:
-            return None
-    writes = [None if x is None else _head(x) for x in work.results]
-    if any(made is None and x is not None for made, x in zip(writes, work.results, strict=True)):
-        return None
-    return Space(
-        (Axis(query.shape[0]), Axis(query.shape[1])),
-        {name: side for name, side in reads.items() if side is not None},
-        tuple(writes),
+    reads = {
+        name: _head(x, name, is_cut) for name, x in work.arguments.items() if isinstance(x, Operand)
+    }
+    writes = tuple(
+        None if x is None else _head(x, name, is_cut)
+        for name, x in zip(made, work.results, strict=False)
     )
+    if None in reads.values() or any(
+        side is None and x is not None for side, x in zip(writes, work.results, strict=False)
+    ):
+        return None
+    axes = [Axis(extent) for extent in query.shape[:2]]
+    rooms = {}
+    if is_cut:
+        axes += [Axis(x.shape[2], ATTENTION_TILE) for x in (query, key)]
+        if not work.family.endswith("_backward"):
+            reach = (*(Along(d) for d in range(3)), None)
+            rooms["state"] = room("float32", (*query.shape[:3], 2), reach)
+    sides = {name: side for name, side in reads.items() if side is not None}
+    return Space(tuple(axes), sides, writes, rooms=rooms)
 
 
-def _head(operand: Operand) -> Side | None:
-    """An operand of [batch][head][...], either of which may be one for all."""
+def _head(operand: Operand, name: str, is_cut: bool) -> Side | None:
+    """An operand of [batch][head][query or key][...], each of which may be one for all."""
     if len(operand.shape) < 3:
         return None
+    axes: list[int | None] = [0, 1, KEYS if name in _OF_KEYS else QUERIES, None]
+    if name == "attn_mask":
+        axes[3] = KEYS
+    if not is_cut:
+        axes[2:] = [None, None]
+    shape = [
+        1 if axis is not None and stride == 0 else extent
+        for axis, extent, stride in zip(axes, operand.shape, operand.strides, strict=False)
+    ]
     reach = tuple(
-        Along(d) if d < 2 and operand.shape[d] != 1 and operand.strides[d] != 0 else None
-        for d in range(len(operand.shape))
+        None if axis is None or extent == 1 else Along(axis)
+        for axis, extent in zip(axes, shape, strict=False)
     )
-    one = tuple(
-        1 if d < 2 and operand.strides[d] == 0 else extent for d, extent in enumerate(operand.shape)
-    )
-    return Side(msgspec.structs.replace(operand, shape=one), reach, is_dense=False)
+    return Side(msgspec.structs.replace(operand, shape=tuple(shape)), reach, is_dense=False)
 
 
 def loss(work: Work) -> Space | None:
@@ -166,15 +196,16 @@ def loss(work: Work) -> Space | None:
         return None
     rows, classes, *area = scores.shape
     shape = (rows, classes, prod(area))
-    by_row = (Along(0), None, None)
+    by_row = (Along(0), None, Along(PIXELS))
     reads = {
         "self": table(scores, shape, by_row),
-        "target": table(target, (rows, prod(area)), (Along(0), None)),
+        "target": table(target, (rows, prod(area)), (Along(0), Along(PIXELS))),
     }
     if None in reads.values():
         return None
     writes: tuple[Side | None, ...]
-    if work.family.endswith("forward"):
+    is_sum = work.family.endswith("forward")
+    if is_sum:
         writes = tuple(None if x is None else Side(x, ()) for x in work.results)
     else:
         for name in ("grad_output", "total_weight"):
@@ -184,6 +215,5 @@ def loss(work: Work) -> Space | None:
         if writes[0] is None:
             return None
         reads["self"] = Side(reads["self"].operand, by_row, is_unread=True)  # type: ignore[union-attr]
-    return Space(
-        (Axis(rows),), {name: side for name, side in reads.items() if side is not None}, writes
-    )
+    axes = (Axis(rows), Axis(prod(area), within=0 if is_sum else None))
+    return Space(axes, {name: side for name, side in reads.items() if side is not None}, writes)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from poet.calls.operands import Operand, Work, position
-from poet.calls.pieces import elements, images, products
+from poet.calls.pieces import elements, images, planes, products
 from poet.calls.pieces.space import Space
 from poet.calls.updates import SCALARS, UPDATES
 
@@ -28,23 +28,26 @@ _RULES: dict[str, Callable[[Work], Space | None]] = {
     "aten.native_layer_norm": products.layer_norm,
     "aten.native_layer_norm_backward": products.layer_norm,
     "aten._scaled_dot_product_flash_attention_for_cpu": products.attention,
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward": products.attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": products.attention_gradients,
     "aten.nll_loss_forward": products.loss,
     "aten.nll_loss2d_forward": products.loss,
     "aten.nll_loss_backward": products.loss,
     "aten.nll_loss2d_backward": products.loss,
     "aten.convolution": images.conv,
     "aten.convolution_backward": images.conv_gradients,
-    "aten._native_batch_norm_legit_functional": images.batch_norm,
-    "aten._native_batch_norm_legit": images.batch_norm,
-    "aten._native_batch_norm_legit_no_training": images.batch_norm,
-    "aten.native_batch_norm_backward": images.batch_norm,
-    "aten.max_pool2d_with_indices": images.pool,
-    "aten.max_pool2d_with_indices_backward": images.pool,
-    "aten.avg_pool2d": images.pool,
-    "aten.avg_pool2d_backward": images.pool,
-    "aten._adaptive_avg_pool2d": images.pool,
-    "aten._adaptive_avg_pool2d_backward": images.pool,
+    "aten._native_batch_norm_legit_functional": planes.batch_norm,
+    "aten._native_batch_norm_legit": planes.batch_norm,
+    "aten._native_batch_norm_legit_no_training": planes.batch_norm,
+    "aten.native_batch_norm_backward": planes.batch_norm,
+    **dict.fromkeys(
+        (planes.STATISTICS, planes.APPLIED, planes.SUMS, planes.GRADIENT), planes.norm_part
+    ),
+    "aten.max_pool2d_with_indices": planes.pool,
+    "aten.max_pool2d_with_indices_backward": planes.pool,
+    "aten.avg_pool2d": planes.pool,
+    "aten.avg_pool2d_backward": planes.pool,
+    "aten._adaptive_avg_pool2d": planes.pool,
+    "aten._adaptive_avg_pool2d_backward": planes.pool,
 }
 
 
@@ -89,6 +92,18 @@ def simpler(work: Work) -> list[Work]:
         return [
             msgspec.structs.replace(work, results=(image, None, None)),
             msgspec.structs.replace(work, results=(None, weight, bias)),
+        ]
+    if work.family.startswith("aten._native_batch_norm_legit"):
+        return planes.norm_in_parts(work)
+    if work.family == "aten.native_batch_norm_backward":
+        return planes.norm_gradient_in_parts(work)
+    if work.family == "aten._scaled_dot_product_flash_attention_for_cpu_backward":
+        query, *others = work.results
+        if query is None or others == [None, None]:
+            return [work]
+        return [
+            msgspec.structs.replace(work, results=(query, None, None)),
+            msgspec.structs.replace(work, results=(None, *others)),
         ]
     if out is None or out.dtype != "float32":
         return [work]

@@ -14,19 +14,21 @@ from typing import Any
 
 import msgspec
 
-from poet.calls.operands import Operand
+from poet.calls.operands import Operand, row_major
 from poet.calls.sizes import ITEM_BYTES
 
 
 class Axis(msgspec.Struct, frozen=True):
     """So many places, in blocks of a multiple of `granule`, or of all that are left.
 
-    `is_single`: in blocks of one place each.
+    `is_single`: in blocks of one place each. One that goes `within` another axis is summed over
+    place by place of that one: if it has several blocks, that one has blocks of one place.
     """
 
     extent: int
     granule: int = 1
     is_single: bool = False
+    within: int | None = None
 
 
 class Along(msgspec.Struct, frozen=True):
@@ -85,6 +87,13 @@ class Space(msgspec.Struct, frozen=True):
     writes: tuple[Side | None, ...]
     arguments: dict[str, Any] = {}
     """Arguments that are others for a block than for the whole."""
+    rooms: dict[str, Side] = {}
+    """Memory in which blocks of a sum leave something for the next."""
+
+
+def room(dtype: str, shape: tuple[int, ...], reach: Reach) -> Side:
+    """Memory for what blocks of a sum leave for the next."""
+    return Side(Operand(("room", 0), 0, shape, row_major(shape), dtype), reach)
 
 
 def piece(side: Side, block: tuple[Stretch, ...]) -> Piece:

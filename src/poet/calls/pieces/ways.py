@@ -187,13 +187,20 @@ def _ways_to_do(work: Work, choice: Choice) -> Iterator[list[Work]]:
 def _parts(
     graph: Graph, k: int, calls: list[Work], together: list[Work], choice: Choice
 ) -> list[Part] | None:
-    made = []
+    made: list[Part] = []
     for each in together:
         part = _part(graph, k, calls, each, choice, is_alone=len(together) == 1)
-        if part is None:
+        if part is None or any(_is_gone(before, each) for before in made):
             return None
         made.append(part)
     return made
+
+
+def _is_gone(part: Part, work: Work) -> bool:
+    """Whether a call reads what a part before it leaves in tiles alone."""
+    made = {one.side.operand.storage for key, one in part.held.items() if key.isdigit()
+            if one.is_written or any(key == str(f.result) for f in part.followers)}  # fmt: skip
+    return any(x.storage in made for x in work.reads)
 
 
 def _touches(work: Work, streamed: frozenset[int]) -> bool:
@@ -328,6 +335,7 @@ def _held(
             if seats.get(made.operand.storage[1]) == i and made.reach == side.reach:
                 del held[str(number)]
                 held[name] = Held(side, is_read=True, is_written=True, is_result=True, over=number)
+    held |= {name: Held(side, is_result=True, is_room=True) for name, side in space.rooms.items()}
     for n, follower in enumerate(followers):
         for name, side in follower.sides.items():
             twin = next((key for key, one in held.items() if "." not in key and one.has_tile

@@ -55,16 +55,17 @@ static void add_weighted(float *out, const struct view *out_view, const float *t
         }
 }
 
-/* Products of queries, the first of them number i, and keys, from j on, become scores. */
+/* Products of queries and keys become scores. The mask begins at the first of these queries; key j
+ * is the first of these keys, and `ahead` says how many more keys than queries come before them. */
 static void score(float *tile, const float *mask, const struct attention *shape, int32_t rows,
-                  int32_t columns, int32_t i, int32_t j)
+                  int32_t columns, int32_t j, int32_t ahead)
 {
     for (int32_t r = 0; r < rows; r++)
         for (int32_t c = 0; c < columns; c++) {
             float found = tile[r * TILE + c] * shape->scale;
             if (mask)
                 found += mask[r * shape->mask.stride[2] + (j + c) * shape->mask.stride[3]];
-            tile[r * TILE + c] = shape->is_causal && j + c > i + r ? LOWEST : found;
+            tile[r * TILE + c] = shape->is_causal && ahead + c > r ? LOWEST : found;
         }
 }
 
@@ -86,23 +87,35 @@ static float weigh(float *row, int32_t columns, float *most, float *total)
     return factor;
 }
 
+/* How many of the block's keys some queries, from i on, look at. */
+static int32_t keys_for(const struct attention *shape, const struct attention_part *part, int32_t i,
+                        int32_t rows)
+{
+    int32_t keys = shape->key.size[2];
+    return shape->is_causal ? least(keys, part->first_query + i + rows - part->first_key) : keys;
+}
+
 /* Some rows of one head. */
 static void attend(float *out, float *sums, const float *query, const float *key,
-                   const float *value, const float *mask, const struct attention *shape, int32_t b,
-                   int32_t h, int32_t i)
+                   const float *value, const float *mask, const struct attention *shape,
+                   const struct attention_part *part, int32_t b, int32_t h, int32_t i)
 {
     float tile[TILE * TILE], most[TILE], total[TILE];
     int32_t width = shape->query.size[3], rows = least(TILE, shape->query.size[2] - i);
-    int32_t keys = least(shape->key.size[2], shape->is_causal ? i + rows : INT32_MAX);
+    int32_t keys = keys_for(shape, part, i, rows);
+    float *state = part->state;
+    if (state)
+        state += 2 * ((b * shape->query.size[1] + h) * shape->query.size[2] + i);
     for (int32_t r = 0; r < rows; r++) {
-        most[r] = LOWEST;
-        total[r] = 0.0f;
-        fill(AT(out, i + r), 0.0f, width);
+        most[r] = part->more_keys ? state[2 * r] : LOWEST;
+        total[r] = part->more_keys ? state[2 * r + 1] : 0.0f;
+        if (!part->more_keys)
+            fill(AT(out, i + r), 0.0f, width);
     }
     for (int32_t j = 0; j < keys; j += TILE) {
-        int32_t columns = least(TILE, keys - j);
+        int32_t columns = least(TILE, keys - j), ahead = part->first_key + j - part->first_query - i;
         multiply_rows(tile, AT(query, i), &shape->query, AT(key, j), &shape->key, rows, columns);
-        score(tile, mask ? AT(mask, i) : NULL, shape, rows, columns, i, j);
+        score(tile, mask ? AT(mask, i) : NULL, shape, rows, columns, j, ahead);
         for (int32_t r = 0; r < rows; r++) {
             float factor = weigh(tile + r * TILE, columns, &most[r], &total[r]);
             scale(AT(out, i + r), AT(out, i + r), factor, width);
@@ -110,19 +123,33 @@ static void attend(float *out, float *sums, const float *query, const float *key
         add_weighted(AT(out, i), &shape->out, tile, 1, AT(value, j), &shape->value, rows, columns);
     }
     for (int32_t r = 0; r < rows; r++) {
+        if (!part->is_last) {
+            state[2 * r] = most[r];
+            state[2 * r + 1] = total[r];
+            continue;
+        }
         float divisor = total[r] == 0.0f ? 1.0f : total[r]; /* all masked: zeros */
         divide_by(AT(out, i + r), AT(out, i + r), divisor, width);
         *AT(sums, i + r) = most[r] == LOWEST ? 0.0f : most[r] + poet_log(divisor);
     }
 }
 
+static const struct attention_part all_of_it = {.is_last = 1};
+
 void attention(float *out, float *sums, const float *query, const float *key, const float *value,
                const float *mask, const struct attention *shape)
+{
+    attention_of_part(out, sums, query, key, value, mask, shape, &all_of_it);
+}
+
+void attention_of_part(float *out, float *sums, const float *query, const float *key,
+                       const float *value, const float *mask, const struct attention *shape,
+                       const struct attention_part *part)
 {
     for (int32_t b = 0; b < shape->query.size[0]; b++)
         for (int32_t h = 0; h < shape->query.size[1]; h++)
             for (int32_t i = 0; i < shape->query.size[2]; i += TILE)
-                attend(out, sums, query, key, value, mask, shape, b, h, i);
+                attend(out, sums, query, key, value, mask, shape, part, b, h, i);
 }
 
 void attention_gradient(float *query_gradient, float *key_gradient, float *value_gradient,
@@ -130,19 +157,29 @@ void attention_gradient(float *query_gradient, float *key_gradient, float *value
                         const float *value, const float *out, const float *sums, const float *mask,
                         const struct attention *shape)
 {
+    attention_gradient_of_part(query_gradient, key_gradient, value_gradient, gradient, query, key,
+                               value, out, sums, mask, shape, &all_of_it);
+}
+
+void attention_gradient_of_part(float *query_gradient, float *key_gradient, float *value_gradient,
+                                const float *gradient, const float *query, const float *key,
+                                const float *value, const float *out, const float *sums,
+                                const float *mask, const struct attention *shape,
+                                const struct attention_part *part)
+{
     const int32_t *size = shape->query.size;
     for (int32_t b = 0; b < size[0]; b++)
         for (int32_t h = 0; h < size[1]; h++) {
-            for (int32_t i = 0; query_gradient && i < size[2]; i++)
+            for (int32_t i = 0; query_gradient && !part->more_keys && i < size[2]; i++)
                 fill(AT(query_gradient, i), 0.0f, size[3]);
-            for (int32_t j = 0; key_gradient && j < shape->key.size[2]; j++)
+            for (int32_t j = 0; key_gradient && !part->more_queries && j < shape->key.size[2]; j++)
                 fill(AT(key_gradient, j), 0.0f, size[3]);
-            for (int32_t j = 0; value_gradient && j < shape->key.size[2]; j++)
+            for (int32_t j = 0; value_gradient && !part->more_queries && j < shape->key.size[2];
+                 j++)
                 fill(AT(value_gradient, j), 0.0f, size[3]);
             for (int32_t i = 0; i < size[2]; i += TILE) {
                 float weights[TILE * TILE], slopes[TILE * TILE], along[TILE];
-                int32_t rows = least(TILE, size[2] - i);
-                int32_t keys = least(shape->key.size[2], shape->is_causal ? i + rows : INT32_MAX);
+                int32_t rows = least(TILE, size[2] - i), keys = keys_for(shape, part, i, rows);
                 for (int32_t r = 0; r < rows; r++)
                     along[r] = dot(AT(out, i + r), 1, AT(gradient, i + r),
                                    shape->gradient.stride[3], size[3]);
@@ -150,7 +187,8 @@ void attention_gradient(float *query_gradient, float *key_gradient, float *value
                     int32_t columns = least(TILE, keys - j);
                     multiply_rows(weights, AT(query, i), &shape->query, AT(key, j), &shape->key,
                                   rows, columns);
-                    score(weights, mask ? AT(mask, i) : NULL, shape, rows, columns, i, j);
+                    score(weights, mask ? AT(mask, i) : NULL, shape, rows, columns, j,
+                          part->first_key + j - part->first_query - i);
                     multiply_rows(slopes, AT(gradient, i), &shape->gradient, AT(value, j),
                                   &shape->value, rows, columns);
                     for (int32_t r = 0; r < rows; r++)

@@ -2,12 +2,13 @@
 #include "kernels.h"
 
 /* One tap of the weight gradient for some output and input channels: a sum over all pixels, in
- * parts of some rows each. */
+ * parts of some rows each. Parts begin at rows that do not depend on the tap, so that blocks of
+ * whole parts, one after the other, come to the same sum. */
 enum { PART = 64 };
 
 INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
                          const float *gradient, const float *in, const struct conv *s,
-                         const int32_t stride_x, int32_t ky, int32_t kx)
+                         const int32_t stride_x, int32_t ky, int32_t kx, int32_t is_more)
 {
     int32_t channels = s->channels / s->groups, taps = s->kernel_height * s->kernel_width;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
@@ -22,13 +23,15 @@ INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
     if (beyond > s->out_height)
         beyond = s->out_height;
     int32_t columns = end > begin ? end - begin : 0;
-    int32_t rows_a_part = columns > 0 ? (PART + columns - 1) / columns : 1;
+    int32_t rows_a_part = (PART + s->out_width - 1) / s->out_width;
     int32_t next_y = s->out_width - columns;
     int32_t next_x = s->stride_y * s->width - columns * stride_x;
-    float total[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < outs * ins; i++)
-        total[i] = 0.0f;
+    float *to = weight_gradient + ky * s->kernel_width + kx, total[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < outs; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ins; j++)
+            total[i * ins + j] = is_more ? to[(i * channels + j) * taps] : 0.0f;
     for (int32_t sample = 0; sample < s->batch; sample++) {
         const float *y[4], *x[4];
 #pragma GCC unroll 4
@@ -41,7 +44,9 @@ INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
                    (first * s->stride_y + down) * s->width + begin * stride_x + across;
         int32_t row = first;
         while (row < beyond && columns > 0) {
-            int32_t stop = row + rows_a_part < beyond ? row + rows_a_part : beyond;
+            int32_t stop = (row / rows_a_part + 1) * rows_a_part;
+            if (stop > beyond)
+                stop = beyond;
             float part[16];
 #pragma GCC unroll 16
             for (int i = 0; i < outs * ins; i++)
@@ -75,48 +80,59 @@ INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
                 total[i] += part[i];
         }
     }
-    int32_t tap = ky * s->kernel_width + kx;
 #pragma GCC unroll 4
     for (int i = 0; i < outs; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < ins; j++)
-            weight_gradient[(i * channels + j) * taps + tap] = total[i * ins + j];
+            to[(i * channels + j) * taps] = total[i * ins + j];
 }
 
 INLINE void taps_gradient(const int outs, const int ins, float *weight_gradient,
-                          const float *gradient, const float *in, const struct conv *s)
+                          const float *gradient, const float *in, const struct conv *s,
+                          int32_t is_more)
 {
     for (int32_t ky = 0; ky < s->kernel_height; ky++)
         for (int32_t kx = 0; kx < s->kernel_width; kx++) {
             if (s->stride_x == 1)
-                tap_gradient(outs, ins, weight_gradient, gradient, in, s, 1, ky, kx);
+                tap_gradient(outs, ins, weight_gradient, gradient, in, s, 1, ky, kx, is_more);
             else
-                tap_gradient(outs, ins, weight_gradient, gradient, in, s, s->stride_x, ky, kx);
+                tap_gradient(outs, ins, weight_gradient, gradient, in, s, s->stride_x, ky, kx,
+                             is_more);
         }
 }
 
-static void gradient_4x4(float *to, const float *gradient, const float *in, const struct conv *s)
+static void gradient_4x4(float *to, const float *gradient, const float *in, const struct conv *s,
+                         int32_t is_more)
 {
-    taps_gradient(4, 4, to, gradient, in, s);
+    taps_gradient(4, 4, to, gradient, in, s, is_more);
 }
 
-static void gradient_4x1(float *to, const float *gradient, const float *in, const struct conv *s)
+static void gradient_4x1(float *to, const float *gradient, const float *in, const struct conv *s,
+                         int32_t is_more)
 {
-    taps_gradient(4, 1, to, gradient, in, s);
+    taps_gradient(4, 1, to, gradient, in, s, is_more);
 }
 
-static void gradient_1x4(float *to, const float *gradient, const float *in, const struct conv *s)
+static void gradient_1x4(float *to, const float *gradient, const float *in, const struct conv *s,
+                         int32_t is_more)
 {
-    taps_gradient(1, 4, to, gradient, in, s);
+    taps_gradient(1, 4, to, gradient, in, s, is_more);
 }
 
-static void gradient_1x1(float *to, const float *gradient, const float *in, const struct conv *s)
+static void gradient_1x1(float *to, const float *gradient, const float *in, const struct conv *s,
+                         int32_t is_more)
 {
-    taps_gradient(1, 1, to, gradient, in, s);
+    taps_gradient(1, 1, to, gradient, in, s, is_more);
 }
 
 void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
                           const struct conv *shape)
+{
+    conv_weight_gradient_part(weight_gradient, gradient, in, shape, 0);
+}
+
+void conv_weight_gradient_part(float *weight_gradient, const float *gradient, const float *in,
+                               const struct conv *shape, int32_t is_more)
 {
     const struct conv *s = shape;
     int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
@@ -130,27 +146,33 @@ void conv_weight_gradient(float *weight_gradient, const float *gradient, const f
             float *to = weight_gradient + o * channels * taps;
             int32_t i = 0;
             for (; i + 4 <= channels; i += 4)
-                gradient_4x4(to + i * taps, y, x + i * area, s);
+                gradient_4x4(to + i * taps, y, x + i * area, s, is_more);
             for (; i < channels; i++)
-                gradient_4x1(to + i * taps, y, x + i * area, s);
+                gradient_4x1(to + i * taps, y, x + i * area, s, is_more);
         }
         for (; o < beyond; o++) {
             const float *y = gradient + o * out_area;
             float *to = weight_gradient + o * channels * taps;
             int32_t i = 0;
             for (; i + 4 <= channels; i += 4)
-                gradient_1x4(to + i * taps, y, x + i * area, s);
+                gradient_1x4(to + i * taps, y, x + i * area, s, is_more);
             for (; i < channels; i++)
-                gradient_1x1(to + i * taps, y, x + i * area, s);
+                gradient_1x1(to + i * taps, y, x + i * area, s, is_more);
         }
     }
 }
 
 void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape)
 {
+    conv_bias_gradient_part(bias_gradient, gradient, shape, 0);
+}
+
+void conv_bias_gradient_part(float *bias_gradient, const float *gradient, const struct conv *shape,
+                             int32_t is_more)
+{
     const struct conv *s = shape;
     for (int32_t channel = 0; channel < s->out_channels; channel++) {
-        float total = 0.0f;
+        float total = is_more ? bias_gradient[channel] : 0.0f;
         for (int32_t sample = 0; sample < s->batch; sample++) {
             const float *y = gradient + (sample * s->out_planes + channel) * s->out_height *
                                             s->out_width;

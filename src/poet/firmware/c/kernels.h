@@ -96,6 +96,11 @@ void conv_input_gradient_part(float *in_gradient, const float *gradient, const f
 void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
                           const struct conv *shape);
 void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape);
+/* A part of the sums over pixels: blocks of rows and samples in order, the same bits again. */
+void conv_weight_gradient_part(float *weight_gradient, const float *gradient, const float *in,
+                               const struct conv *shape, int32_t is_more);
+void conv_bias_gradient_part(float *bias_gradient, const float *gradient, const struct conv *shape,
+                             int32_t is_more);
 
 /* ---- norm.c ---- */
 struct norm {
@@ -113,6 +118,31 @@ void batch_norm_fixed(float *out, const float *in, const float *weight, const fl
 void batch_norm_fixed_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
                                const float *gradient, const float *in, const float *weight,
                                const float *mean, const float *variance, const struct norm *shape);
+/* The same in passes over some pixels at a time, samples in order, with the bits of one pass: the
+ * statistics, or the sums of gradients, and what is made with them. A sum is two numbers, the
+ * second of which rounding would lose; a channel has two. */
+struct sum {
+    float total, lost;
+};
+enum { FIRST_PASS, SECOND_PASS, BOTH_PASSES };
+struct norm_part {
+    struct sum *sums;
+    float count; /* of all pixels of a channel */
+    int32_t pass, is_first, is_last;
+    int32_t is_fixed; /* variances are given, not what they become: gradients alone */
+};
+void norm_statistics(float *mean, float *inverse, float *new_mean, float *new_variance,
+                     const float *in, const float *old_mean, const float *old_variance,
+                     const struct norm *shape, const struct norm_part *part);
+void norm_apply(float *out, const float *in, const float *weight, const float *bias,
+                const float *mean, const float *inverse, const struct norm *shape);
+void norm_sums(float *weight_gradient, float *bias_gradient, const float *gradient,
+               const float *in, const float *mean, const float *inverse,
+               const struct norm *shape, const struct norm_part *part);
+void norm_gradient(float *in_gradient, const float *gradient, const float *in,
+                   const float *weight, const float *mean, const float *inverse,
+                   const float *weight_gradient, const float *bias_gradient,
+                   const struct norm *shape, const struct norm_part *part);
 
 /* ---- pointwise.c ---- */
 void relu(float *out, const float *in, int32_t count);
@@ -229,6 +259,22 @@ void attention_gradient(float *query_gradient, float *key_gradient, float *value
                         const float *gradient, const float *query, const float *key,
                         const float *value, const float *out, const float *sums, const float *mask,
                         const struct attention *shape);
+/* Blocks of queries and keys, each in order, give the same bits. `state` has two numbers a query
+ * between blocks of keys. */
+struct attention_part {
+    int32_t first_query, first_key;
+    int32_t more_queries, more_keys; /* whether others came before */
+    int32_t is_last;                 /* whether no keys follow */
+    float *state;
+};
+void attention_of_part(float *out, float *sums, const float *query, const float *key,
+                       const float *value, const float *mask, const struct attention *shape,
+                       const struct attention_part *part);
+void attention_gradient_of_part(float *query_gradient, float *key_gradient, float *value_gradient,
+                                const float *gradient, const float *query, const float *key,
+                                const float *value, const float *out, const float *sums,
+                                const float *mask, const struct attention *shape,
+                                const struct attention_part *part);
 
 /* ---- reduce.c ---- */
 
@@ -250,6 +296,18 @@ struct pool {
 void max_pool(float *out, int64_t *at, const float *in, const struct pool *shape);
 void max_pool_gradient(float *in_gradient, const float *gradient, const int64_t *at,
                        const struct pool *shape);
+/* Some rows of images and results: the first ones, and how many. */
+struct pool_rows {
+    int32_t first, rows, out_first, out_rows;
+};
+void max_pool_rows(float *out, int64_t *at, const float *in, const struct pool *shape,
+                   const struct pool_rows *part);
+void max_pool_gradient_rows(float *in_gradient, const float *gradient, const int64_t *at,
+                            const struct pool *shape, const struct pool_rows *part);
+void average_pool_rows(float *out, const float *in, const struct pool *shape,
+                       const struct pool_rows *part);
+void average_pool_gradient_rows(float *in_gradient, const float *gradient,
+                                const struct pool *shape, const struct pool_rows *part);
 void average_pool(float *out, const float *in, const struct pool *shape);
 void average_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape);
 void adaptive_pool(float *out, const float *in, const struct pool *shape);

@@ -1,11 +1,7 @@
 /* BatchNorm with the batch's own statistics, and with fixed ones. */
 #include "kernels.h"
 
-/* A sum that keeps what rounding would lose (Neumaier 1974). */
-struct sum {
-    float total, lost;
-};
-
+/* Adds to a sum and keeps what rounding would lose (Neumaier 1974). */
 static void include(struct sum *s, float term)
 {
     float next = s->total + term;
@@ -22,87 +18,202 @@ static const float *plane_of(const float *in, const struct norm *s, int32_t samp
     return in + (sample * s->channels + channel) * s->area;
 }
 
-void batch_norm(float *out, float *mean, float *inverse, float *new_mean, float *new_variance,
-                const float *in, const float *weight, const float *bias, const float *old_mean,
-                const float *old_variance, const struct norm *shape)
+/* What comes of some pixels of a channel, or of all. */
+static void include_plane(struct sum *sum, const float *in, const struct norm *s, int32_t c)
 {
-    const struct norm *s = shape;
-    float count = (float)(s->batch * s->area);
-    for (int32_t c = 0; c < s->channels; c++) {
-        struct sum all = {0.0f, 0.0f};
-        for (int32_t n = 0; n < s->batch; n++) {
-            const float *x = plane_of(in, s, n, c);
-            for (int32_t i = 0; i < s->area; i++)
-                include(&all, x[i]);
-        }
-        float middle = (all.total + all.lost) / count;
-        struct sum squares = {0.0f, 0.0f};
-        for (int32_t n = 0; n < s->batch; n++) {
-            const float *x = plane_of(in, s, n, c);
-            for (int32_t i = 0; i < s->area; i++) {
-                float off = x[i] - middle;
-                include(&squares, off * off);
-            }
-        }
-        float variance = (squares.total + squares.lost) / count;
-        float factor = 1.0f / poet_sqrt(variance + s->epsilon);
-        mean[c] = middle;
-        inverse[c] = factor;
-        if (new_mean) {
-            float unbiased = (squares.total + squares.lost) / (count - 1.0f);
-            new_mean[c] = s->momentum * middle + (1.0f - s->momentum) * old_mean[c];
-            new_variance[c] = s->momentum * unbiased + (1.0f - s->momentum) * old_variance[c];
-        }
-        float w = (weight ? weight[c] : 1.0f) * factor, b = bias ? bias[c] : 0.0f;
-        for (int32_t n = 0; n < s->batch; n++) {
-            const float *x = plane_of(in, s, n, c);
-            float *y = out + (x - in);
-            for (int32_t i = 0; i < s->area; i++)
-                y[i] = (x[i] - middle) * w + b;
+    for (int32_t n = 0; n < s->batch; n++) {
+        const float *x = plane_of(in, s, n, c);
+        for (int32_t i = 0; i < s->area; i++)
+            include(sum, x[i]);
+    }
+}
+
+static void include_squares(struct sum *sum, const float *in, float middle, const struct norm *s,
+                            int32_t c)
+{
+    for (int32_t n = 0; n < s->batch; n++) {
+        const float *x = plane_of(in, s, n, c);
+        for (int32_t i = 0; i < s->area; i++) {
+            float off = x[i] - middle;
+            include(sum, off * off);
         }
     }
 }
 
 /* The two sums that all gradients of a channel are made of. */
-static void gradient_sums(float *sum, float *dot, const float *gradient, const float *in,
-                          float middle, const struct norm *s, int32_t c)
+static void include_products(struct sum *plain, struct sum *product, const float *gradient,
+                             const float *in, float middle, const struct norm *s, int32_t c)
 {
-    struct sum plain = {0.0f, 0.0f}, product = {0.0f, 0.0f};
     for (int32_t n = 0; n < s->batch; n++) {
         const float *x = plane_of(in, s, n, c), *g = plane_of(gradient, s, n, c);
         for (int32_t i = 0; i < s->area; i++) {
-            include(&plain, g[i]);
-            include(&product, g[i] * (x[i] - middle));
+            include(plain, g[i]);
+            include(product, g[i] * (x[i] - middle));
         }
     }
-    *sum = plain.total + plain.lost;
-    *dot = product.total + product.lost;
+}
+
+/* The statistics of a channel, in one go or in passes over blocks of it. */
+static void statistics(int32_t c, struct sum *sums, float *mean, float *inverse, float *new_mean,
+                       float *new_variance, const float *in, const float *old_mean,
+                       const float *old_variance, const struct norm *s,
+                       const struct norm_part *part)
+{
+    static const struct sum none;
+    if (part->pass != SECOND_PASS) {
+        if (part->is_first)
+            sums[0] = none;
+        include_plane(&sums[0], in, s, c);
+        if (part->is_last)
+            mean[c] = (sums[0].total + sums[0].lost) / part->count;
+    }
+    if (part->pass == FIRST_PASS)
+        return;
+    if (part->is_first)
+        sums[1] = none;
+    include_squares(&sums[1], in, mean[c], s, c);
+    if (!part->is_last)
+        return;
+    float total = sums[1].total + sums[1].lost, variance = total / part->count;
+    inverse[c] = 1.0f / poet_sqrt(variance + s->epsilon);
+    if (new_mean) {
+        float unbiased = total / (part->count - 1.0f);
+        new_mean[c] = s->momentum * mean[c] + (1.0f - s->momentum) * old_mean[c];
+        new_variance[c] = s->momentum * unbiased + (1.0f - s->momentum) * old_variance[c];
+    }
+}
+
+void norm_statistics(float *mean, float *inverse, float *new_mean, float *new_variance,
+                     const float *in, const float *old_mean, const float *old_variance,
+                     const struct norm *shape, const struct norm_part *part)
+{
+    for (int32_t c = 0; c < shape->channels; c++)
+        statistics(c, part->sums + 2 * c, mean, inverse, new_mean, new_variance, in, old_mean,
+                   old_variance, shape, part);
+}
+
+void norm_apply(float *out, const float *in, const float *weight, const float *bias,
+                const float *mean, const float *inverse, const struct norm *shape)
+{
+    const struct norm *s = shape;
+    for (int32_t c = 0; c < s->channels; c++) {
+        float w = (weight ? weight[c] : 1.0f) * inverse[c], b = bias ? bias[c] : 0.0f;
+        for (int32_t n = 0; n < s->batch; n++) {
+            const float *x = plane_of(in, s, n, c);
+            float *y = out + (x - in);
+            for (int32_t i = 0; i < s->area; i++)
+                y[i] = (x[i] - mean[c]) * w + b;
+        }
+    }
+}
+
+void batch_norm(float *out, float *mean, float *inverse, float *new_mean, float *new_variance,
+                const float *in, const float *weight, const float *bias, const float *old_mean,
+                const float *old_variance, const struct norm *shape)
+{
+    struct sum sums[2];
+    struct norm_part all = {.count = (float)(shape->batch * shape->area),
+                            .pass = BOTH_PASSES, .is_first = 1, .is_last = 1};
+    for (int32_t c = 0; c < shape->channels; c++)
+        statistics(c, sums, mean, inverse, new_mean, new_variance, in, old_mean, old_variance,
+                   shape, &all);
+    norm_apply(out, in, weight, bias, mean, inverse, shape);
+}
+
+static void channel_sums(int32_t c, struct sum *sums, float *weight_gradient, float *bias_gradient,
+                         const float *gradient, const float *in, float mean, float inverse,
+                         const struct norm *s, const struct norm_part *part)
+{
+    static const struct sum none;
+    if (part->is_first)
+        sums[0] = sums[1] = none;
+    include_products(&sums[0], &sums[1], gradient, in, mean, s, c);
+    if (!part->is_last)
+        return;
+    *bias_gradient = sums[0].total + sums[0].lost;
+    *weight_gradient = (sums[1].total + sums[1].lost) * inverse;
+}
+
+/* What a fixed norm divides by, or what one of the batch's statistics did. */
+static float inverse_of(const float *inverse, const struct norm_part *part, const struct norm *s,
+                        int32_t c)
+{
+    return part->is_fixed ? 1.0f / poet_sqrt(inverse[c] + s->epsilon) : inverse[c];
+}
+
+void norm_sums(float *weight_gradient, float *bias_gradient, const float *gradient,
+               const float *in, const float *mean, const float *inverse,
+               const struct norm *shape, const struct norm_part *part)
+{
+    for (int32_t c = 0; c < shape->channels; c++)
+        channel_sums(c, part->sums + 2 * c, weight_gradient + c, bias_gradient + c, gradient, in,
+                     mean[c], inverse_of(inverse, part, shape, c), shape, part);
+}
+
+/* The gradient of some pixels of a channel, by the gradients of its weight and bias. */
+static void channel_gradient(int32_t c, float *in_gradient, const float *gradient, const float *in,
+                             const float *weight, float mean, float inverse,
+                             float weight_gradient, float bias_gradient, const struct norm *s,
+                             const struct norm_part *part)
+{
+    float w = (weight ? weight[c] : 1.0f) * inverse;
+    float along = weight_gradient * inverse / part->count, share = bias_gradient / part->count;
+    for (int32_t n = 0; n < s->batch; n++) {
+        const float *x = plane_of(in, s, n, c), *g = plane_of(gradient, s, n, c);
+        float *y = in_gradient + (x - in);
+        if (part->is_fixed)
+            scale(y, g, w, s->area);
+        for (int32_t i = part->is_fixed ? s->area : 0; i < s->area; i++)
+            y[i] = (g[i] - share - (x[i] - mean) * along) * w;
+    }
+}
+
+void norm_gradient(float *in_gradient, const float *gradient, const float *in,
+                   const float *weight, const float *mean, const float *inverse,
+                   const float *weight_gradient, const float *bias_gradient,
+                   const struct norm *shape, const struct norm_part *part)
+{
+    for (int32_t c = 0; c < shape->channels; c++)
+        channel_gradient(c, in_gradient, gradient, in, weight, mean[c],
+                         inverse_of(inverse, part, shape, c), weight_gradient[c], bias_gradient[c],
+                         shape, part);
+}
+
+static void gradients(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                      const float *gradient, const float *in, const float *weight,
+                      const float *mean, const float *inverse, const struct norm *shape,
+                      int32_t is_fixed)
+{
+    struct norm_part all = {.count = (float)(shape->batch * shape->area),
+                            .is_first = 1, .is_last = 1, .is_fixed = is_fixed};
+    for (int32_t c = 0; c < shape->channels; c++) {
+        struct sum sums[2];
+        float to_weight, to_bias, factor = inverse_of(inverse, &all, shape, c);
+        channel_sums(c, sums, &to_weight, &to_bias, gradient, in, mean[c], factor, shape, &all);
+        if (weight_gradient)
+            weight_gradient[c] = to_weight;
+        if (bias_gradient)
+            bias_gradient[c] = to_bias;
+        if (in_gradient)
+            channel_gradient(c, in_gradient, gradient, in, weight, mean[c], factor, to_weight,
+                             to_bias, shape, &all);
+    }
 }
 
 void batch_norm_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
                          const float *gradient, const float *in, const float *weight,
                          const float *mean, const float *inverse, const struct norm *shape)
 {
-    const struct norm *s = shape;
-    float count = (float)(s->batch * s->area);
-    for (int32_t c = 0; c < s->channels; c++) {
-        float sum, dot;
-        gradient_sums(&sum, &dot, gradient, in, mean[c], s, c);
-        if (weight_gradient)
-            weight_gradient[c] = dot * inverse[c];
-        if (bias_gradient)
-            bias_gradient[c] = sum;
-        if (!in_gradient)
-            continue;
-        float w = (weight ? weight[c] : 1.0f) * inverse[c];
-        float along = dot * inverse[c] * inverse[c] / count, share = sum / count;
-        for (int32_t n = 0; n < s->batch; n++) {
-            const float *x = plane_of(in, s, n, c), *g = plane_of(gradient, s, n, c);
-            float *y = in_gradient + (x - in);
-            for (int32_t i = 0; i < s->area; i++)
-                y[i] = (g[i] - share - (x[i] - mean[c]) * along) * w;
-        }
-    }
+    gradients(in_gradient, weight_gradient, bias_gradient, gradient, in, weight, mean, inverse,
+              shape, 0);
+}
+
+void batch_norm_fixed_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                               const float *gradient, const float *in, const float *weight,
+                               const float *mean, const float *variance, const struct norm *shape)
+{
+    gradients(in_gradient, weight_gradient, bias_gradient, gradient, in, weight, mean, variance,
+              shape, 1);
 }
 
 void batch_norm_fixed(float *out, const float *in, const float *weight, const float *bias,
@@ -117,30 +228,6 @@ void batch_norm_fixed(float *out, const float *in, const float *weight, const fl
             float *y = out + (x - in);
             for (int32_t i = 0; i < s->area; i++)
                 y[i] = x[i] * w + b;
-        }
-    }
-}
-
-void batch_norm_fixed_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
-                               const float *gradient, const float *in, const float *weight,
-                               const float *mean, const float *variance, const struct norm *shape)
-{
-    const struct norm *s = shape;
-    for (int32_t c = 0; c < s->channels; c++) {
-        float sum, dot, inverse = 1.0f / poet_sqrt(variance[c] + s->epsilon);
-        gradient_sums(&sum, &dot, gradient, in, mean[c], s, c);
-        if (weight_gradient)
-            weight_gradient[c] = dot * inverse;
-        if (bias_gradient)
-            bias_gradient[c] = sum;
-        if (!in_gradient)
-            continue;
-        float w = (weight ? weight[c] : 1.0f) * inverse;
-        for (int32_t n = 0; n < s->batch; n++) {
-            const float *g = plane_of(gradient, s, n, c);
-            float *y = in_gradient + (g - gradient);
-            for (int32_t i = 0; i < s->area; i++)
-                y[i] = g[i] * w;
         }
     }
 }

@@ -16,11 +16,25 @@ static struct window window_of(int32_t out, int32_t stride, int32_t pad, int32_t
     return found;
 }
 
+static struct pool_rows all_rows(const struct pool *s)
+{
+    struct pool_rows all = {0, s->height, 0, s->out_height};
+    return all;
+}
+
 void max_pool(float *out, int64_t *at, const float *in, const struct pool *shape)
 {
+    struct pool_rows all = all_rows(shape);
+    max_pool_rows(out, at, in, shape, &all);
+}
+
+void max_pool_rows(float *out, int64_t *at, const float *in, const struct pool *shape,
+                   const struct pool_rows *part)
+{
     const struct pool *s = shape;
-    for (int32_t plane = 0; plane < s->planes; plane++, in += s->height * s->width)
-        for (int32_t oy = 0; oy < s->out_height; oy++)
+    int32_t before = part->first * s->width;
+    for (int32_t plane = 0; plane < s->planes; plane++, in += part->rows * s->width)
+        for (int32_t oy = part->out_first; oy < part->out_first + part->out_rows; oy++)
             for (int32_t ox = 0; ox < s->out_width; ox++) {
                 int32_t best = -1;
                 for (int32_t ky = 0; ky < s->kernel_height; ky++) {
@@ -31,25 +45,36 @@ void max_pool(float *out, int64_t *at, const float *in, const struct pool *shape
                         int32_t x = ox * s->stride_x - s->pad_x + kx * s->dilation_x;
                         if (x < 0 || x >= s->width)
                             continue;
-                        int32_t here = y * s->width + x;
+                        int32_t here = y * s->width + x - before;
                         if (best < 0 || in[here] > in[best] || in[here] != in[here])
                             best = here;
                     }
                 }
                 *out++ = in[best];
-                *at++ = best;
+                *at++ = best + before;
             }
 }
 
 void max_pool_gradient(float *in_gradient, const float *gradient, const int64_t *at,
                        const struct pool *shape)
 {
+    struct pool_rows all = all_rows(shape);
+    max_pool_gradient_rows(in_gradient, gradient, at, shape, &all);
+}
+
+void max_pool_gradient_rows(float *in_gradient, const float *gradient, const int64_t *at,
+                            const struct pool *shape, const struct pool_rows *part)
+{
     const struct pool *s = shape;
-    int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
+    int32_t area = part->rows * s->width, out_area = part->out_rows * s->out_width;
+    int32_t before = part->first * s->width;
     fill(in_gradient, 0.0f, s->planes * area);
     for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
-        for (int32_t i = 0; i < out_area; i++)
-            in_gradient[index_of(*at++, area)] += *gradient++;
+        for (int32_t i = 0; i < out_area; i++, at++, gradient++) {
+            int32_t here = index_of(*at, s->height * s->width) - before;
+            if (here >= 0 && here < area)
+                in_gradient[here] += *gradient;
+        }
 }
 
 static float divisor_of(const struct pool *s, struct window v, struct window h)
@@ -80,19 +105,20 @@ static struct window columns_of(const struct pool *s, int32_t out, int is_even)
                    : window_of(out, s->stride_x, s->pad_x, s->kernel_width, s->width);
 }
 
-static void average(float *out, const float *in, const struct pool *s, int is_even)
+static void average(float *out, const float *in, const struct pool *s,
+                    const struct pool_rows *part, int is_even)
 {
-    for (int32_t plane = 0; plane < s->planes; plane++, in += s->height * s->width)
-        for (int32_t oy = 0; oy < s->out_height; oy++) {
+    for (int32_t plane = 0; plane < s->planes; plane++, in += part->rows * s->width)
+        for (int32_t oy = part->out_first; oy < part->out_first + part->out_rows; oy++) {
             struct window v = rows_of(s, oy, is_even);
             for (int32_t ox = 0; ox < s->out_width; ox++) {
                 struct window h = columns_of(s, ox, is_even);
                 float total = 0.0f;
                 for (int32_t y = v.begin; y < v.end; y++) {
-                    float part = 0.0f;
+                    float sum = 0.0f;
                     for (int32_t x = h.begin; x < h.end; x++)
-                        part += in[y * s->width + x];
-                    total += part;
+                        sum += in[(y - part->first) * s->width + x];
+                    total += sum;
                 }
                 *out++ = total / divisor_of(s, v, h);
             }
@@ -100,39 +126,57 @@ static void average(float *out, const float *in, const struct pool *s, int is_ev
 }
 
 static void average_gradient(float *in_gradient, const float *gradient, const struct pool *s,
-                             int is_even)
+                             const struct pool_rows *part, int is_even)
 {
-    int32_t area = s->height * s->width;
+    int32_t area = part->rows * s->width;
     fill(in_gradient, 0.0f, s->planes * area);
     for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
-        for (int32_t oy = 0; oy < s->out_height; oy++) {
+        for (int32_t oy = part->out_first; oy < part->out_first + part->out_rows; oy++) {
             struct window v = rows_of(s, oy, is_even);
+            int32_t begin = v.begin > part->first ? v.begin : part->first;
+            int32_t end = v.end < part->first + part->rows ? v.end : part->first + part->rows;
             for (int32_t ox = 0; ox < s->out_width; ox++) {
                 struct window h = columns_of(s, ox, is_even);
                 float share = *gradient++ / divisor_of(s, v, h);
-                for (int32_t y = v.begin; y < v.end; y++)
+                for (int32_t y = begin; y < end; y++)
                     for (int32_t x = h.begin; x < h.end; x++)
-                        in_gradient[y * s->width + x] += share;
+                        in_gradient[(y - part->first) * s->width + x] += share;
             }
         }
 }
 
 void average_pool(float *out, const float *in, const struct pool *shape)
 {
-    average(out, in, shape, 0);
+    struct pool_rows all = all_rows(shape);
+    average(out, in, shape, &all, 0);
+}
+
+void average_pool_rows(float *out, const float *in, const struct pool *shape,
+                       const struct pool_rows *part)
+{
+    average(out, in, shape, part, 0);
 }
 
 void average_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
 {
-    average_gradient(in_gradient, gradient, shape, 0);
+    struct pool_rows all = all_rows(shape);
+    average_gradient(in_gradient, gradient, shape, &all, 0);
+}
+
+void average_pool_gradient_rows(float *in_gradient, const float *gradient,
+                                const struct pool *shape, const struct pool_rows *part)
+{
+    average_gradient(in_gradient, gradient, shape, part, 0);
 }
 
 void adaptive_pool(float *out, const float *in, const struct pool *shape)
 {
-    average(out, in, shape, 1);
+    struct pool_rows all = all_rows(shape);
+    average(out, in, shape, &all, 1);
 }
 
 void adaptive_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
 {
-    average_gradient(in_gradient, gradient, shape, 1);
+    struct pool_rows all = all_rows(shape);
+    average_gradient(in_gradient, gradient, shape, &all, 1);
 }

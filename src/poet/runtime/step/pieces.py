@@ -17,7 +17,8 @@ from poet.calls.pieces.space import Piece, Side, Stretch, in_memory, packed_stri
 from poet.calls.pieces.ways import Part, Way
 from poet.calls.references import Reference
 from poet.calls.updates import UPDATES
-from poet.runtime.step.blocks import BLOCKS, Block, Rates, any_call, updated
+from poet.runtime.step.block_site import Block, Rates, any_call
+from poet.runtime.step.blocks import BLOCKS, updated
 from poet.tracer.arguments import decode, dtype_named
 from poet.values.graph import Graph
 
@@ -247,7 +248,7 @@ class _Nest:
         if one.is_written and not self.is_updated(one.side):
             over = None if one.over is None else self.space.writes[one.over]
             self.stream(over or one.side, at, self.tiles[key], out=True)
-        elif one.is_result and not (one.is_read or one.is_written or is_used):
+        elif one.is_result and not (one.is_read or one.is_written or one.is_room or is_used):
             found = self.piece(one.side, at)
             whole = self.in_ram(one.side.operand, found.start, found.shape)
             whole.copy_(self.at(key, one.side, at))
@@ -315,8 +316,8 @@ class _Nest:
     def is_first(self, at: Block, *sums: int) -> bool:
         return all(at[a].start == 0 for a in sums if a in self.order)
 
-    def is_last(self, at: Block, axis: int) -> bool:
-        return at[axis].start + at[axis].size >= self.space.axes[axis].extent
+    def is_last(self, at: Block, *sums: int) -> bool:
+        return all(at[a].start + at[a].size >= self.space.axes[a].extent for a in sums)
 
 
 def _no_reference(tag: str, n: int) -> Any:

@@ -6,13 +6,28 @@ Some calls add to sums that other blocks have begun, or must know where their bl
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from poet.calls.operands import Operand
-from poet.calls.pieces.products import SUM
+from poet.calls.pieces import planes
+from poet.calls.pieces.images import CHANNELS, OUT_CHANNELS, ROWS, SAMPLES
+from poet.calls.pieces.products import KEYS, PIXELS, QUERIES, SUM
 from poet.calls.pieces.space import Piece, Side, Space, Stretch
 from poet.calls.pieces.ways import Part
 from poet.firmware.write.kernels import statements
+from poet.firmware.write.kernels.norms import norm_shape
 from poet.firmware.write.kernels.products import conv_shape
-from poet.firmware.write.kernels.site import Site, dense, operand, product_shape, result
+from poet.firmware.write.kernels.reductions import pool_shape
+from poet.firmware.write.kernels.site import (
+    Site,
+    addresses,
+    dense,
+    maybe,
+    operand,
+    pair,
+    product_shape,
+    result,
+)
 from poet.firmware.write.text import c_int
 
 
@@ -34,8 +49,16 @@ class Nest(Protocol):
         """Whether other blocks of a sum came before: C text, `0` where there are none."""
         ...
 
-    def is_last(self, at: dict[int, At], axis: int) -> str:
+    def is_last(self, at: dict[int, At], *sums: int) -> str:
         """Whether no other blocks of a sum follow."""
+        ...
+
+    def start(self, side: Side, d: int, at: dict[int, At]) -> str:
+        """Where in a dimension a piece begins, as C."""
+        ...
+
+    def room(self, name: str) -> str:
+        """The address of what blocks of a sum leave for the next."""
         ...
 
 
@@ -61,7 +84,7 @@ def _conv(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     shape = _conv_shape(nest, site, at, image, weight, out)
     bias = site.arguments.get("bias")
     where = ", ".join(site.at(x) for x in (out, image, weight, bias))
-    more, last = nest.is_more(at, 2), nest.is_last(at, 2)
+    more, last = nest.is_more(at, CHANNELS), nest.is_last(at, CHANNELS)
     return [f"conv_part({where}, {shape}, {more}, {last});"]
 
 
@@ -71,17 +94,19 @@ def _conv_shape(
     groups = site.arguments.get("groups", 1)
     arguments = {**site.arguments}
     if groups > 1:
-        arguments["groups"] = at[1].stretch.size
+        arguments["groups"] = at[OUT_CHANNELS].stretch.size
     side = nest.space.reads["input"]
     padding = site.arguments.get("padding") or [0, 0]
     if isinstance(padding, int):
         padding = [padding, padding]
-    if site.family == "aten.convolution":
+    if side.reach[2] is not None and not side.is_unread:
         arguments["padding"] = [nest.piece(side, at).outside[2], padding[-1]]
-    elif len(nest.space.axes) > 3:
+    elif side.reach[2] is not None:
         # The first row of the block meets the first row of its gradients after so many taps.
-        gradient, first = nest.space.reads["grad_output"], at[3].stretch.start
-        begin = nest.piece(gradient, at).start[2]
+        first = nest.piece(side, at).start[2]
+        begin = (
+            nest.piece(nest.space.reads["grad_output"], at).start[2] * pair(site, "stride", 1)[0]
+        )
         arguments["padding"] = [first + padding[0] - begin, padding[-1]]
     shaped = _With(site, arguments)
     return conv_shape(shaped, image, weight, out)
@@ -102,18 +127,20 @@ def _conv_gradients(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     weight = dense(site, "weight")
     shape = _conv_shape(nest, site, at, image, weight, gradient)
     to_image, to_weight, to_bias = site.results
-    lines = []
+    lines, summed = [], nest.is_more(at, SAMPLES, ROWS)
     if to_image is not None:
         where = ", ".join(site.at(x) for x in (to_image, gradient, weight))
-        lines.append(f"conv_input_gradient_part({where}, {shape}, {nest.is_more(at, 1)});")
-        if site.arguments.get("groups", 1) > 1:
-            lines[-1] = f"conv_input_gradient_part({where}, {shape}, 0);"
+        is_sum = site.arguments.get("groups", 1) == 1
+        more = nest.is_more(at, OUT_CHANNELS) if is_sum else "0"
+        lines.append(f"conv_input_gradient_part({where}, {shape}, {more});")
     if to_weight is not None:
         where = ", ".join(site.at(x) for x in (to_weight, gradient, image))
-        lines.append(f"conv_weight_gradient({where}, {shape});")
+        lines.append(f"conv_weight_gradient_part({where}, {shape}, {summed});")
     if to_bias is not None:
-        call = f"conv_bias_gradient({site.at(to_bias)}, {site.at(gradient)}, {shape});"
-        lines.append(call if nest.is_more(at, 2) == "0" else f"if ({at[2].text} == 0) {call}")
+        where = f"{site.at(to_bias)}, {site.at(gradient)}"
+        call = f"conv_bias_gradient_part({where}, {shape}, {summed});"
+        is_once = nest.is_more(at, CHANNELS) == "0"
+        lines.append(call if is_once else f"if ({at[CHANNELS].text} == 0) {call}")
     return lines
 
 
@@ -127,7 +154,7 @@ def _layer_norm_gradient(nest: Nest, site: Site, at: dict[int, At]) -> list[str]
 
 def _loss(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     (call,) = statements(site)
-    more, last = nest.is_more(at, 0), nest.is_last(at, 0)
+    more, last = nest.is_more(at, 0, PIXELS), nest.is_last(at, 0, PIXELS)
     return [call.replace("nll_loss(", "nll_loss_part(").replace(");", f", {more}, {last});")]
 
 
@@ -158,6 +185,84 @@ def _dropout_mask(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     return [f"{head.removesuffix(', 0')}, {at[0].text}, {count});"]
 
 
+def _attention(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
+    (call,) = statements(site)
+    name, _, operands = call.partition("(")
+    if len(nest.space.axes) == 2:
+        return [call]  # head by head
+    fields = {
+        "first_query": at[QUERIES].text, "first_key": at[KEYS].text,
+        "more_queries": nest.is_more(at, QUERIES), "more_keys": nest.is_more(at, KEYS),
+        "is_last": nest.is_last(at, KEYS),
+    }  # fmt: skip
+    if "state" in nest.space.rooms:
+        fields["state"] = f"(float *){nest.room('state')}"
+    return [f"{name}_of_part({operands.removesuffix(');')}, {_part('attention_part', fields)});"]
+
+
+def _part(struct: str, fields: dict[str, str]) -> str:
+    """What a kernel is told of a block: some of it changes with the loops."""
+    return f"&(struct {struct}){{{', '.join(f'.{n} = {x}' for n, x in fields.items())}}}"
+
+
+def _norm_part(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
+    image, given = dense(site, "input"), site.arguments
+    whole = nest.space.axes
+    fields = {"count": f"{float(whole[planes.SAMPLES].extent * whole[planes.AREA].extent)}f"}
+    shape = norm_shape(site, image)
+    if nest.space.rooms:
+        fields["sums"] = f"(struct sum *){nest.room('sums')}"
+        is_more = nest.is_more(at, planes.SAMPLES, planes.AREA)
+        fields["is_first"] = f"!({is_more})"
+        fields["is_last"] = nest.is_last(at, planes.SAMPLES, planes.AREA)
+    if given.get("is_fixed"):
+        fields["is_fixed"] = "1"
+    if site.family == planes.STATISTICS:
+        results = [*site.results, *[None] * (4 - len(site.results))]
+        pass_ = at[planes.PASS]
+        fields["pass"] = "BOTH_PASSES" if pass_.stretch.size == 2 else pass_.text
+        old = [maybe(site, n) for n in ("running_mean", "running_var")]
+        where = addresses(site, *results, image, *old)
+        return [f"norm_statistics({where}, {shape}, {_part('norm_part', fields)});"]
+    if site.family == planes.APPLIED:
+        with_ = [maybe(site, n) for n in ("weight", "bias", "save_mean", "save_invstd")]
+        where = addresses(site, result(site), image, *with_)
+        return [f"norm_apply({where}, {shape});"]
+    gradient = dense(site, "grad_out")
+    if site.family == planes.SUMS:
+        stats = (dense(site, n) for n in ("mean", "inverse"))
+        where = addresses(site, *site.results, gradient, image, *stats)
+        return [f"norm_sums({where}, {shape}, {_part('norm_part', fields)});"]
+    with_ = [maybe(site, n) for n in ("weight", "mean", "inverse", "to_weight", "to_bias")]
+    where = addresses(site, result(site), gradient, image, *with_)
+    return [f"norm_gradient({where}, {shape}, {_part('norm_part', fields)});"]
+
+
+def _pool(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
+    """Windows are counted from the plane's first row, so the shape is the whole plane's."""
+    is_gradient = site.family.endswith("_backward")
+    image = nest.space.writes[0] if is_gradient else nest.space.reads["self"]
+    windows = nest.space.reads["grad_output"] if is_gradient else nest.space.writes[0]
+    assert image is not None
+    assert windows is not None
+    if image.reach[1] is None:
+        return statements(site)
+    fields = {
+        "first": nest.start(image, 1, at), "rows": str(nest.piece(image, at).shape[1]),
+        "out_first": nest.start(windows, 1, at), "out_rows": str(nest.piece(windows, at).shape[1]),
+    }  # fmt: skip
+    whole = [
+        msgspec.structs.replace(x.operand, shape=(nest.piece(x, at).shape[0], *x.operand.shape[1:]))
+        for x in (image, windows)
+    ]
+    shape = pool_shape(site, whole[0], whole[1])
+    gradients = [operand(site, n) for n in ("grad_output", "indices") if n in nest.space.reads]
+    parts = [*site.results, *(gradients if is_gradient else [dense(site, "self")])]
+    name = "max_pool" if "max_pool" in site.family else "average_pool"
+    name += "_gradient_rows" if is_gradient else "_rows"
+    return [f"{name}({addresses(site, *parts)}, {shape}, {_part('pool_rows', fields)});"]
+
+
 BLOCKS: dict[str, Callable[[Nest, Any, dict[int, At]], list[str]]] = {
     "aten.mm": _product,
     "aten.addmm": _product,
@@ -170,4 +275,16 @@ BLOCKS: dict[str, Callable[[Nest, Any, dict[int, At]], list[str]]] = {
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_gradient,
     "poet.dropout_mask": _dropout_mask,
+    "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention,
+    **dict.fromkeys((planes.STATISTICS, planes.APPLIED, planes.SUMS, planes.GRADIENT), _norm_part),
+    **dict.fromkeys(
+        (
+            "aten.max_pool2d_with_indices",
+            "aten.max_pool2d_with_indices_backward",
+            "aten.avg_pool2d",
+            "aten.avg_pool2d_backward",
+        ),
+        _pool,
+    ),
 }

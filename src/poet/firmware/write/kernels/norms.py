@@ -4,7 +4,7 @@ from poet.calls.operands import Operand
 from poet.firmware.write.kernels.site import Fields, Site, Table, addresses, dense, maybe, result
 
 
-def _norm_shape(site: Site, image: Operand) -> str:
+def norm_shape(site: Site, image: Operand) -> str:
     area = image.count // (image.shape[0] * image.shape[1])
     fields: Fields = {
         "batch": image.shape[0], "channels": image.shape[1], "area": area,
@@ -20,10 +20,10 @@ def _batch_norm(site: Site) -> list[str]:
     if site.arguments.get("training", True) and site.kind != _FIXED_NORM:
         results = [*site.results, *[None] * (5 - len(site.results))]
         operands = addresses(site, *results, image, *given)
-        return [f"batch_norm({operands}, {_norm_shape(site, image)});"]
+        return [f"batch_norm({operands}, {norm_shape(site, image)});"]
     lines = []
     operands = addresses(site, result(site), image, *given)
-    lines.append(f"batch_norm_fixed({operands}, {_norm_shape(site, image)});")
+    lines.append(f"batch_norm_fixed({operands}, {norm_shape(site, image)});")
     for new, old in zip(site.results[3:], given[2:], strict=False):
         if new is not None and old is not None:  # statistics that stay as they are
             lines.append(f"copy_bytes({site.at(new)}, {site.at(old)}, {4 * new.count});")
@@ -38,7 +38,7 @@ def _batch_norm_gradient(site: Site) -> list[str]:
         name, stats = "batch_norm_fixed_gradient", ("running_mean", "running_var")
     given = [maybe(site, n) for n in ("weight", *stats)]
     operands = addresses(site, *site.results, gradient, image, *given)
-    return [f"{name}({operands}, {_norm_shape(site, image)});"]
+    return [f"{name}({operands}, {norm_shape(site, image)});"]
 
 
 _FIXED_NORM = "aten._native_batch_norm_legit_no_training"

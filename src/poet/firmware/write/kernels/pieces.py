@@ -145,6 +145,17 @@ class _Nest:
                 terms.append((here.text, along.step * stride))
         return [*terms, ("", fixed)] if fixed else terms
 
+    def start(self, side: Side, d: int, at: dict[int, At]) -> str:
+        """Where in a dimension a piece begins, as C."""
+        along = side.reach[d]
+        if along is None or at[along.axis].text.isdigit():
+            return str(self.piece(side, at).start[d])
+        return _sum(f"{at[along.axis].text} * {along.step}", [("", -along.before)], 1)
+
+    def room(self, name: str) -> str:
+        """The address of what blocks of a sum leave for the next."""
+        return self.tile(name)
+
     def operand(self, key: str, side: Side, at: dict[int, At]) -> "Place":
         """A side's piece as an operand, and where it lies."""
         shape = self.piece(side, at).shape
@@ -219,7 +230,7 @@ class _Nest:
         if one.is_written and not self.is_updated(one):
             over = None if one.over is None else self.space.writes[one.over]
             lines.append(self.transfer("write", over or one.side, at, self.tile(key)))
-        elif one.is_result and not one.is_read and not one.is_written and not lines:
+        elif one.is_result and not (one.is_read or one.is_written or one.is_room or lines):
             lines.append(self.copy(key, one.side, at, into_tile=False))
         return lines
 
@@ -327,12 +338,14 @@ class _Nest:
         loops = [at[a].text for a in sums if a in self.order and at[a].text != "0"]
         return " + ".join(loops) or "0"
 
-    def is_last(self, at: dict[int, At], axis: int) -> str:
+    def is_last(self, at: dict[int, At], *sums: int) -> str:
         """Whether no other blocks of a sum follow."""
-        if axis not in self.order:
-            return "1"
-        here = at[axis]
-        return f"{here.text} + {here.stretch.size} >= {self.space.axes[axis].extent}"
+        ends = [
+            f"{at[a].text} + {at[a].stretch.size} >= {self.space.axes[a].extent}"
+            for a in sums
+            if a in self.order
+        ]
+        return " && ".join(ends) or "1"
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -342,7 +355,7 @@ def _indented(lines: list[str]) -> list[str]:
 def _sum(base: str, terms: list[tuple[str, int]], unit: int) -> str:
     """A C expression for some units further."""
     for text, count in terms:
-        if not text:
+        if not text and count:
             sign = "-" if count < 0 else "+"
             base += f" {sign} {abs(count) * unit}"
         elif count:

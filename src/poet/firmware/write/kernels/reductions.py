@@ -33,7 +33,7 @@ def _sum(is_mean: bool) -> Callable[[Site], list[str]]:
     return make
 
 
-def _pool_shape(site: Site, image: Operand, out: Operand, adaptive: bool = False) -> str:
+def pool_shape(site: Site, image: Operand, out: Operand, adaptive: bool = False) -> str:
     kernel = (0, 0) if adaptive else pair(site, "kernel_size")
     stride = (0, 0) if adaptive else pair(site, "stride", kernel)
     pad, dilation = pair(site, "padding", 0), pair(site, "dilation", 1)
@@ -52,21 +52,21 @@ def _pool_shape(site: Site, image: Operand, out: Operand, adaptive: bool = False
 
 def _max_pool(site: Site) -> list[str]:
     image, out = dense(site, "self"), result(site)
-    shape = _pool_shape(site, image, out)
+    shape = pool_shape(site, image, out)
     return [f"max_pool({site.at(out)}, {site.at(result(site, 1))}, {site.at(image)}, {shape});"]
 
 
 def _max_pool_gradient(site: Site) -> list[str]:
     gradient, at = dense(site, "grad_output"), dense(site, "indices", "int64")
     out = result(site)
-    shape = _pool_shape(site, out, gradient)
+    shape = pool_shape(site, out, gradient)
     return [f"max_pool_gradient({addresses(site, out, gradient, at)}, {shape});"]
 
 
 def _average(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
     def make(site: Site) -> list[str]:
         image, out = dense(site, "self"), result(site)
-        shape = _pool_shape(site, image, out, adaptive)
+        shape = pool_shape(site, image, out, adaptive)
         return [f"{name}({site.at(out)}, {site.at(image)}, {shape});"]
 
     return make
@@ -75,7 +75,7 @@ def _average(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
 def _average_gradient(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
     def make(site: Site) -> list[str]:
         gradient, out = dense(site, "grad_output"), result(site)
-        shape = _pool_shape(site, out, gradient, adaptive)
+        shape = pool_shape(site, out, gradient, adaptive)
         return [f"{name}({site.at(out)}, {site.at(gradient)}, {shape});"]
 
     return make
