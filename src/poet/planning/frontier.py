@@ -11,8 +11,9 @@ from math import inf
 import msgspec
 
 from poet.errors import PoetError
+from poet.planner.proof.floor import least_joules
 from poet.planning.compare import COMPARED, Row, check_names, place, row_of
-from poet.planning.plan import answer
+from poet.planning.plan import answer, first_answer
 from poet.planning.question import Problem, Question, Terms
 from poet.planning.residency import questions
 from poet.planning.solve import PLANNER
@@ -148,16 +149,14 @@ def _first(
     places: Sequence[Question], ram_bytes: int, effort: Effort, name: str, known: Plan | None
 ) -> Plan:
     """The plan of the first place that has one within a budget."""
-    for each in places:
-        asked = each.within(ram_bytes)
-        starts: tuple[Schedule, ...] = ()
+
+    def beginning(asked: Question) -> tuple[Question, tuple[Schedule, ...]]:
         is_same = known is not None and known.graph is asked.graph
         if is_same and known is not None and known.budget.start == asked.budget.start:
-            asked, starts = asked.knowing(known.costs), (known.schedule,)
-        plan = answer(asked, effort, name, starts=starts)
-        if plan.schedule:
-            break
-    return plan
+            return asked.knowing(known.costs), (known.schedule,)
+        return asked, ()
+
+    return first_answer((each.within(ram_bytes) for each in places), effort, name, known=beginning)
 
 
 def _budgets(least: int, most: int, points: int) -> Sequence[int]:
@@ -176,8 +175,11 @@ def _is_better(before: Plan, plan: Plan) -> bool:
 
 
 def _kept(before: Plan, plan: Plan) -> Plan:
-    """The neighbour's schedule, under this budget and beside this budget's bound."""
+    """The neighbour's schedule, under this budget and beside this budget's bound, or, where that is
+    one for other ways to run ops, beside what every schedule takes."""
     bound, joules = plan.bound_joules, before.joules
+    if before.graph is not plan.graph:
+        bound = least_joules(before.costs)
     gap = (joules - bound) / joules if bound is not None and joules else None
     return msgspec.structs.replace(
         before,

@@ -135,12 +135,10 @@ def plan_for(
     if not (isfinite(effort.time_limit_seconds) and effort.time_limit_seconds >= 0):
         limit = effort.time_limit_seconds
         raise PoetError(f"time_limit is {limit}; it must be 0 seconds or more")
-    found: Plan | None = None
     try:
-        for question in asked_of(problem, asked, effort):
-            found = answer(question, effort, method, minimize)
-            if found.schedule:
-                return found
+        found = first_answer(asked_of(problem, asked, effort), effort, method, minimize)
+        if found.schedule:
+            return found
     except Infeasible as nothing_left:  # of the RAM that was given
         least = msgspec.structs.replace(asked, ram=1, reserved_bytes=0)
         enough = enough_bytes(questions(problem, least), method)
@@ -148,7 +146,6 @@ def plan_for(
             raise
         text = f"{nothing_left}. Try {ram_argument(whole_budget(enough))}."
         raise Infeasible(text) from None
-    assert found is not None
     return advised(found, questions(problem, asked), method, whole_budget)
 
 
@@ -157,6 +154,38 @@ def asked_of(problem: Problem, asked: Terms, effort: Effort) -> Iterable[Questio
     RAM."""
     found = questions(problem, asked)
     return _with_smallest(list(found), effort) if asked.ram == MIN else found
+
+
+def first_answer(
+    places: Iterable[Question],
+    effort: Effort,
+    method: str | None = None,
+    minimize: Goal = "joules",
+    known: Callable[[Question], tuple[Question, tuple[Schedule, ...]]] = lambda asked: (asked, ()),
+) -> Plan:
+    """The answer of the first place that has one; the better of two where a place has a rival,
+    which have half of the time each.
+
+    `known` adds to a question what is known of its answer.
+    """
+    found: Plan | None = None
+    for place in places:
+        part = _part(effort, 0.5) if place.has_rival or (found and found.schedule) else effort
+        asked, starts = known(place)
+        try:
+            plan = answer(asked, part, method, minimize, starts)
+        except KeyboardInterrupt as stopped:
+            if found is None or not found.schedule:
+                raise
+            other = stopped.plan if isinstance(stopped, PlanInterrupted) else found
+            raise PlanInterrupted(_better(found, other, minimize)) from None
+        if found is not None and found.schedule:
+            return _better(found, plan, minimize) if plan.schedule else found
+        found = plan
+        if found.schedule and not place.has_rival:
+            break
+    assert found is not None
+    return found
 
 
 def answer(
@@ -240,11 +269,11 @@ def _overlap_or_serial(
     return beside if not serial.schedule else _better(beside, serial, minimize)
 
 
-def _better(beside: Plan, serial: Plan, minimize: Goal) -> Plan:
+def _better(one: Plan, other: Plan, minimize: Goal) -> Plan:
     """The first of two plans unless the other is better."""
     field = {"joules": "joules", "seconds": "seconds", "bytes": "peak_bytes"}[minimize]
-    ours, theirs = getattr(beside, field), getattr(serial, field)
-    return beside if ours <= theirs * (1 + _EQUAL) else serial
+    ours, theirs = getattr(one, field), getattr(other, field)
+    return one if ours <= theirs * (1 + _EQUAL) else other
 
 
 def _part(effort: Effort, share: float) -> Effort:

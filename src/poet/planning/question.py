@@ -218,6 +218,8 @@ class Question(NamedTuple):
     either: bool = False
     by_rates: Costs | None = None
     tiled: Callable[[int | None], Costs] | None = None
+    has_rival: bool = False
+    """The next question may have a better answer."""
 
     def within(self, ram_bytes: int | None) -> "Question":
         """The same question with another RAM budget. Ways that were known before stay known, so

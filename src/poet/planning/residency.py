@@ -17,13 +17,23 @@ from poet.values.plan import Plan
 from poet.values.quantities import parse_share
 from poet.values.schedule import PERSISTENT, Residency
 
+LEAST_FOR_TORCH = 64 << 20
+"""Bytes of RAM: PyTorch itself takes more."""
+
 
 def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
-    """The question for each residency that may be tried, in order: the first that fits is taken."""
+    """The question for each residency that may be tried, in order: the first that fits is taken.
+
+    Ops in pieces are the last that is asked for. In C they are a rival to parameters in tiles, for
+    they move longer runs of bytes and may take less energy; in PyTorch, where they round otherwise,
+    they are for what does not fit.
+    """
     terms = in_bytes(problem, terms)
     for residency in _tried(problem, terms):
-        yield question(problem, terms, _graph(problem, terms, residency), residency)
-        if residency == "streamed" and _can_be_cut(problem, terms):
+        cut = residency == "streamed" and _can_be_cut(problem, terms)
+        asked = question(problem, terms, _graph(problem, terms, residency), residency)
+        yield asked._replace(has_rival=cut and _runs_c(terms))
+        if cut:
             assert problem.in_pieces is not None
             yield question(problem, terms, problem.in_pieces, residency, in_pieces=True)
 
@@ -67,6 +77,11 @@ def _can_be_cut(problem: Problem, terms: Terms) -> bool:
     Measured costs are of another graph.
     """
     return terms.costs is None and problem.costs is None and problem.in_pieces is not None
+
+
+def _runs_c(terms: Terms) -> bool:
+    """Whether the plan is for C alone: no PyTorch runs in so little RAM."""
+    return terms.board is not None and terms.board.ram_bytes < LEAST_FOR_TORCH
 
 
 def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:
