@@ -263,12 +263,16 @@ def wide() -> Any:
 
 
 class Planes(nn.Module):
-    """Planes that tiles cut: norms, pools with and without padding, a causal attention over many
-    queries, a loss of pixels."""
+    """Planes that tiles cut: convolutions with columns to spare, more padding than they reach over,
+    and padding of one kind of row; norms, pools with and without padding, a causal attention over
+    many queries, a loss of pixels."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm = nn.Conv2d(2, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.first = nn.Conv2d(2, 4, 3, padding=1)
+        self.every_other = nn.Conv2d(4, 4, 3, stride=2, padding=1)
+        self.far, self.norm = nn.Conv2d(4, 4, 3, padding=4, bias=False), nn.BatchNorm2d(4)
+        self.thin = nn.Conv2d(4, 4, 1, padding=(1, 0))
         self.second, self.fixed = nn.Conv2d(4, 6, 5, stride=2, padding=2), nn.BatchNorm2d(6)
         self.plain = nn.BatchNorm2d(4, affine=False)
         self.pixels, self.head = nn.Conv2d(4, 3, 1), nn.Linear(6, 24)
@@ -280,19 +284,22 @@ class Planes(nn.Module):
         return self
 
     def forward(self, image: Tensor) -> Tensor:
-        maps = relu(self.norm(self.first(image)))
+        maps = relu(self.norm(self.far(relu(self.every_other(relu(self.first(image)))))))
+        maps = self.thin(maps)
         scores: Tensor = self.pixels(maps)
         most = max_pool2d(maps, 3, 2, padding=1, ceil_mode=True)
-        maps = self.plain(most + avg_pool2d(maps, 3, 2, padding=1))
+        maps = self.plain(most + avg_pool2d(maps, 3, 2, padding=1, ceil_mode=True))
         maps = avg_pool2d(max_pool2d(maps, (2, 1), stride=1), 2, 1, ceil_mode=True)
         maps = self.fixed(self.second(maps))
         tokens = self.head(maps.reshape(len(maps), -1, 6))
         q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in tokens.chunk(3, -1))
+        sees = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()
         seen = scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = scaled_dot_product_attention(seen, k, v, sees)
         return scores * (seen * seen).mean()
 
 
 def planes() -> Any:
     torch.manual_seed(0)
-    example = (torch.randn(2, 2, 33, 27), torch.randint(0, 3, (2, 33, 27)))
+    example = (torch.randn(2, 2, 32, 36), torch.randint(0, 3, (2, 24, 24)))
     return Planes(), example, cross_entropy

@@ -40,11 +40,12 @@ MOMENTUM = "sgd?momentum=0.9&nesterov=1&weight_decay=0.01"
 def test_pieces_give_the_same_bits(
     model: str, optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poet.calls.pieces.ways.LEAST_BYTES", 64)
     graph = graph_in_pieces(model, optimizer)
     whole, _ = trained_on_host(forced_plan(graph, analytic(graph, BOARD), {}), tmp_path / "c")
     names_rows = any("embedding" in call.kind for op in graph.ops for call in op.calls)
     for seed in range(2 if model in TWICE else 1):
+        # In the second run norms' parameters stay in RAM, so that their planes can be cut.
+        monkeypatch.setattr("poet.calls.pieces.ways.LEAST_BYTES", (64, 300)[seed % 2])
         costs, ways = with_random_ways(graph, random.Random(seed))
         assert len(ways) > len(graph.ops) / 2
         plan = forced_plan(graph, costs, ways)

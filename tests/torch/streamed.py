@@ -98,8 +98,8 @@ def batch(name: str, step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         x = torch.randint(0, 60, (3, 9), generator=draw)
         return x, torch.randint(0, 500, (3, 9), generator=draw)
     if name == "planes":
-        x = torch.randn(2, 2, 33, 27, generator=draw)
-        return x, torch.randint(0, 3, (2, 33, 27), generator=draw)
+        x = torch.randn(2, 2, 32, 36, generator=draw)
+        return x, torch.randint(0, 3, (2, 24, 24), generator=draw)
     shape = (4, 300) if name == "mlp" else (4, 3, 12, 12)
     return torch.randn(shape, generator=draw), torch.randint(0, 10, (4,), generator=draw)
 

@@ -37,7 +37,9 @@ class Operand(msgspec.Struct, frozen=True):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements lie side by side in row-major order."""
+        """Whether the elements, if there are any, lie side by side in row-major order."""
+        if 0 in self.shape:
+            return True
         expected = 1
         for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if extent != 1 and stride != expected:

@@ -22,10 +22,12 @@ SUMS, GRADIENT = "poet.norm_sums", "poet.norm_gradient"
 
 
 def batch_norm(work: Work) -> Space | None:
-    """BatchNorm and its gradients, channel by channel."""
+    """BatchNorm and its gradients, channel by channel; with fixed statistics any pixels of them."""
     image = work.arguments["input"]
     if len(image.shape) < 2 or not image.count:
         return None
+    if _is_fixed(work) and not work.family.endswith("_backward"):
+        return norm_part(work)
     shape = _planes(image)
 
     def side(x: Operand | None) -> Side | None:
@@ -38,6 +40,10 @@ def batch_norm(work: Work) -> Space | None:
         return Side(x, (Along(CHANNELS),)) if x.shape == (shape[1],) and x.is_dense else None
 
     return _space((Axis(shape[1]),), work, side)
+
+
+def _is_fixed(work: Work) -> bool:
+    return work.family.endswith("no_training") or not work.arguments.get("training", True)
 
 
 def _planes(image: Operand) -> tuple[int, int, int]:
@@ -62,7 +68,7 @@ def norm_in_parts(work: Work) -> list[Work]:
     if out is None or len(made) < 2 or made[0] is None or made[1] is None:
         return [work]
     given = work.arguments
-    if work.family.endswith("no_training") or not given.get("training", True):
+    if _is_fixed(work):
         return [work]
     known = ("input", "running_mean", "running_var", "momentum", "eps")
     first = {n: given[n] for n in known if n in given}
@@ -106,6 +112,8 @@ def norm_part(work: Work) -> Space | None:
     def side(x: Operand | None) -> Side | None:
         if x is None:
             return None
+        if not x.count:
+            return Side(x, (None,) * len(x.shape), is_unread=True)
         if x.shape == image.shape:
             return table(x, shape, (Along(SAMPLES), Along(CHANNELS), Along(AREA)))
         return Side(x, (Along(CHANNELS),)) if x.shape == (channels,) and x.is_dense else None

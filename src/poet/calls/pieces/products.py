@@ -169,13 +169,15 @@ def _attention(work: Work, made: tuple[str, ...], is_cut: bool) -> Space | None:
 
 def _head(operand: Operand, name: str, is_cut: bool) -> Side | None:
     """An operand of [batch][head][query or key][...], each of which may be one for all."""
-    if len(operand.shape) < 3:
-        return None
     axes: list[int | None] = [0, 1, KEYS if name in _OF_KEYS else QUERIES, None]
     if name == "attn_mask":
         axes[3] = KEYS
     if not is_cut:
         axes[2:] = [None, None]
+    if name == "attn_mask":
+        axes = axes[4 - len(operand.shape) :]
+    elif len(operand.shape) < 3:
+        return None
     shape = [
         1 if axis is not None and stride == 0 else extent
         for axis, extent, stride in zip(axes, operand.shape, operand.strides, strict=False)

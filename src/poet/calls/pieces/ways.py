@@ -359,10 +359,20 @@ def _copies(
             continue
         if any(one.side.operand.storage == side.operand.storage for one in held.values()):
             continue
-        count, _ = runs(side.operand, largest(side, space.axes, nest.sizes))
+        count, _ = runs(side.operand, _smallest_cut(side, space, nest))
         if count > 1:
             found[key] = Held(side, is_result=key.isdigit())
     return found
+
+
+def _smallest_cut(side: Side, space: Space, nest: Nest) -> tuple[int, ...]:
+    """The extents of a piece of which nothing is whole that a loop goes along: with a halo a block
+    may reach over all of a dimension, and the first and the last still not do so."""
+    shape = largest(side, space.axes, nest.sizes)
+    return tuple(
+        min(size, whole - 1) if along is not None and along.axis in nest.order else size
+        for size, whole, along in zip(shape, side.operand.shape, side.reach, strict=True)
+    )
 
 
 def _joined(graph: Graph, k: int, parts: list[Part], choice: Choice) -> Way | None:

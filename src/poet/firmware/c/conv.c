@@ -236,13 +236,6 @@ static void pixels_of(float *out, int32_t channels, int32_t pixels, int32_t out_
     }
 }
 
-/* A kernel of one tap that meets every pixel: a product of matrices. */
-static int is_product(const struct conv *s)
-{
-    return s->kernel_height == 1 && s->kernel_width == 1 && s->stride_y == 1 && s->stride_x == 1 &&
-           s->pad_y == 0 && s->pad_x == 0;
-}
-
 void conv(float *out, const float *in, const float *weight, const float *bias,
           const struct conv *shape)
 {
@@ -258,7 +251,7 @@ void conv_part(float *out, const float *in, const float *weight, const float *bi
     int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
     int32_t taps = s->kernel_height * s->kernel_width;
-    if (is_product(s)) {
+    if (s->is_product) {
         struct matmul product = {.m = out_channels, .n = area, .k = channels,
                                  .a_row = channels, .a_column = 1, .b_row = area, .b_column = 1,
                                  .out_row = area, .block = PRODUCTS};
@@ -320,7 +313,7 @@ static void input_gradient(float *in_gradient, const float *gradient, const floa
     int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
     int32_t taps = s->kernel_height * s->kernel_width;
-    if (is_product(s)) {
+    if (s->is_product) {
         struct matmul product = {.m = channels, .n = area, .k = out_channels,
                                  .a_row = 1, .a_column = channels, .b_row = area, .b_column = 1,
                                  .out_row = area, .block = s->block};

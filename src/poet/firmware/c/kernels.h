@@ -82,6 +82,7 @@ struct conv {
     /* A tile: `out_channels` of the output's `out_planes`, with the weights of those alone. */
     int32_t out_planes;
     int32_t block; /* of a product, if it is one: see above */
+    int32_t is_product; /* one tap that meets every pixel: a product of matrices */
 };
 void conv(float *out, const float *in, const float *weight, const float *bias,
           const struct conv *shape);

@@ -70,7 +70,7 @@ def _padded(image: torch.Tensor, nest: Nest, at: Block, taps: int, rows: int) ->
     above = nest.piece(nest.space.reads["input"], at).outside[2]
     needed = (rows - 1) * nest.argument("stride")[0] + (taps - 1) * nest.argument("dilation")[0] + 1
     below = max(0, needed - above - image.shape[2])
-    return F.pad(image, (0, 0, above, below)) if above or below else image
+    return F.pad(image, (0, 0, above, below))[:, :, :needed] if above or below else image
 
 
 def _groups(nest: Nest, at: Block) -> int:
@@ -120,19 +120,12 @@ def _image_gradient(nest: Nest, at: Block, gradient: torch.Tensor, rows: int) ->
     if not gradient.shape[2]:
         return weight.new_zeros(()).expand(1, 1, rows, width)
     made = F.conv_transpose2d(
-        gradient,
-        weight,
-        None,
-        stride,
-        (0, pad[-1]),
-        0,
-        _groups(nest, at),
-        nest.argument("dilation"),
+        gradient, weight, None, stride, 0, 0, _groups(nest, at), nest.argument("dilation")
     )
     top = nest.piece(nest.space.reads["grad_output"], at).start[2] * stride[0] - pad[0]
     above = top - nest.piece(nest.space.reads["input"], at).start[2]
-    below, right = rows - above - made.shape[2], width - made.shape[3]
-    return F.pad(made, (0, right, above, below))
+    below, right = rows - above - made.shape[2], width + pad[-1] - made.shape[3]
+    return F.pad(made, (-pad[-1], right, above, below))
 
 
 def _layer_norm_backward(nest: Nest, at: Block) -> None:

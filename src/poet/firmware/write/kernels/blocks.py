@@ -109,7 +109,7 @@ def _conv_shape(
         )
         arguments["padding"] = [first + padding[0] - begin, padding[-1]]
     shaped = _With(site, arguments)
-    return conv_shape(shaped, image, weight, out)
+    return conv_shape(shaped, image, weight, out, of=site)
 
 
 class _With:

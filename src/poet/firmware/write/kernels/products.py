@@ -45,10 +45,24 @@ def _addmm(site: Site) -> list[str]:
     return _product(site, operand(site, "mat1"), operand(site, "mat2"), row)
 
 
+def is_product(site: Site, weight: Operand) -> bool:
+    """Whether a convolution is a product of matrices: one tap that meets every pixel."""
+    one = weight.shape[2:] == (1, 1) and tuple(pair(site, "stride", 1)) == (1, 1)
+    return one and tuple(pair(site, "padding", 0)) == (0, 0)
+
+
 def conv_shape(
-    site: Site, image: Operand, weight: Operand, out: Operand, out_channels: int | None = None
+    site: Site,
+    image: Operand,
+    weight: Operand,
+    out: Operand,
+    out_channels: int | None = None,
+    of: Site | None = None,
 ) -> str:
-    """The constant for a convolution, or for a tile of it with so many of its output channels."""
+    """The constant for a convolution, or for a tile of it with so many of its output channels.
+
+    A block of rows is summed as the whole convolution `of` which it is a part.
+    """
     arguments = site.arguments
     if arguments.get("transposed") or len(image.shape) != 4:
         raise site.refuse("only convolutions of images that are not transposed are covered")
@@ -63,6 +77,7 @@ def conv_shape(
         "stride_y": stride[0], "stride_x": stride[1], "pad_y": pad[0], "pad_x": pad[1],
         "dilation_y": dilation[0], "dilation_x": dilation[1],
         "out_planes": out.shape[1], "block": sum_rows(4 * prod(weight.shape[1:])),
+        "is_product": int(is_product(of or site, weight)),
     }  # fmt: skip
     return site.constant("conv", fields)
 
