@@ -148,7 +148,7 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("energy", text))
     if plan.bound is not None and plan.gap is not None:
         least = goal_text(plan.minimize, plan.bound)
-        text = f"{least} ({plan.bound_source}), gap {plan.gap:.2%}"
+        text = f"{least} in this op order ({plan.bound_source}), gap {plan.gap:.2%}"
         rows.append(("least possible", text))
     if plan.seconds is not None:
         text = f"{amount_text(plan.seconds, 's')} ({budget.transfers} transfers"

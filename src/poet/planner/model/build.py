@@ -1,15 +1,16 @@
 """The planner's model: docs/formulation.md as a sparse mixed-integer program.
 
-Each numbered group there is one function. `columns.py` makes the variables, `correctness.py`,
-`limits.py` and `cuts.py` the rows; this module puts them together. A bound on this program holds
-for every stage-structured schedule of the graph's op order.
+Each numbered group there is one function. `columns.py` makes the variables, `correctness.py` and
+`limits.py` the rows; this module puts them together. Its solutions are schedules; bounds come from
+another program, which holds for more of them (`relax.py`).
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from poet.planner.model import correctness, cuts, limits
+from poet.planner.model import correctness, limits
 from poet.planner.model.columns import Blocks
 from poet.planner.model.matrix import Milp
 from poet.values.device import Costs
@@ -28,7 +29,6 @@ ROWS = (
     limits.rows_4_memory,
     limits.rows_6_deadline,
     limits.rows_7_streams,
-    cuts.rows_3_9_cuts,
 )
 
 _TURN = threading.Lock()
@@ -51,31 +51,30 @@ def build_model(
     budget: Budget,
     *,
     unit_bytes: float = 1.0,
-    whole_units: bool = False,
     window: int | None = None,
-    relax: bool = True,
     also: Iterable[tuple[int, int]] = (),
-    cut_stages: Iterable[int] = (),
     check: Callable[[], object] = lambda: None,
 ) -> Model:
-    """The whole model.
+    """The whole model, whose points are the stage-structured schedules.
 
-    `whole_units` rounds sizes and budget down to units, which keeps every bound valid and makes the
-    memory rows tighter; without it bytes are exact. With a `window` the program is a smaller
-    relaxation (see `recomputations`): its bound holds for the whole model, its solutions need not;
-    or, with `relax` false, a restriction: its solutions are schedules, its bound means nothing.
-    `cut_stages` are those at which rows 3.9 are added. A model of several hundred ops may take
-    seconds: `check` is called all along, and raises where nobody wants the model any more.
+    With a `window` ops run again only near those who read their outputs, and where `also` says: a
+    restriction, whose solutions are schedules. A model of several hundred ops may take seconds:
+    `check` is called all along, and raises where nobody wants the model any more.
     """
-    while not _TURN.acquire(timeout=_TURN_SECONDS):
-        check()
-    try:
-        blocks = Blocks(
-            graph, costs, budget, unit_bytes, whole_units, window, relax, also, cut_stages, check
-        )
+    with taking_turns(check):
+        blocks = Blocks(graph, costs, budget, unit_bytes, window, also, check)
         for rows in ROWS:
             rows(blocks)
         check()
         return Model(milp=blocks.builder.finish(), blocks=blocks)
+
+
+@contextmanager
+def taking_turns(check: Callable[[], object]) -> Iterator[None]:
+    """One model at a time."""
+    while not _TURN.acquire(timeout=_TURN_SECONDS):
+        check()
+    try:
+        yield
     finally:
         _TURN.release()

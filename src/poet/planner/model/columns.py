@@ -40,29 +40,14 @@ class Variant:
 
 
 def recomputations(
-    graph: Graph,
-    stages: Stages,
-    window: int | None,
-    relax: bool,
-    also: Iterable[tuple[int, int]] = (),
-    cut_stages: Iterable[int] = (),
-) -> tuple[list[Mask], list[Mask]]:
-    """In which of the stages v … last[v] op v may run: with its inputs (`reads`), or at all
-    (`makes`).
-
-    Without a window both are all of them. With one, an op runs with its inputs only in the `window`
-    stages up to each stage whose own op reads one of its outputs. What else a schedule may do is
-    allowed without any inputs, and an op with several outputs then costs only its share for each,
-    so that the smaller model is a relaxation of the whole one: a recomputation outside the windows
-    is counted at the next stage in which its output can be used, just before the next window or one
-    of the `cut_stages` (cuts.py), or in the last stage the op may run in, whichever comes first.
-    With `relax` false the rest is left out instead: fewer schedules, all of them real. `also` names
-    further pairs of an op and a stage in which it may run.
-    """
-    every = [np.ones(int(last) - v + 1, dtype=bool) for v, last in enumerate(stages.last)]
+    graph: Graph, stages: Stages, window: int | None, also: Iterable[tuple[int, int]] = ()
+) -> list[Mask]:
+    """In which of the stages v … last[v] op v may run: all of them, or, with a window, the `window`
+    stages up to each stage whose own op reads one of its outputs. `also` names further pairs of an
+    op and a stage."""
     if window is None:
-        return every, every
-    reads = []
+        return [np.ones(int(last) - v + 1, dtype=bool) for v, last in enumerate(stages.last)]
+    runs = []
     for v, op in enumerate(graph.ops):
         near = np.zeros(stages.count + 1, dtype=bool)
         for i in op.outputs:
@@ -72,27 +57,10 @@ def recomputations(
                 near[max(0, stages.count - 1 - window) :] = True
         mask = near[v : int(stages.last[v]) + 1].copy()
         mask[0] = True
-        reads.append(mask)
+        runs.append(mask)
     for v, t in also:
-        reads[v][t - v] = True
-    if not relax:
-        return reads, reads
-    makes = []
-    for v, op in enumerate(graph.ops):
-        used = np.zeros(stages.count + 1, dtype=bool)
-        for i in op.outputs:
-            for user in graph.readers[i]:
-                used[user : int(stages.last[user]) + 1] |= reads[user]
-        last = int(stages.last[v])
-        before_window = np.append(reads[v][1:], False)
-        before_cut = np.zeros(last - v + 1, dtype=bool)
-        for a in cut_stages:
-            if v < a - 1 <= last:
-                before_cut[a - 1 - v] = True
-        made = reads[v] | used[v : last + 1] | before_window | before_cut
-        made[-1] |= any(stages.need[i] > last for i in op.outputs)  # the last chance to make it
-        makes.append(made)
-    return reads, makes
+        runs[v][t - v] = True
+    return runs
 
 
 class Blocks:
@@ -104,31 +72,22 @@ class Blocks:
         costs: Costs,
         budget: Budget,
         unit_bytes: float,
-        whole_units: bool,
         window: int | None,
-        relax: bool,
         also: Iterable[tuple[int, int]],
-        cut_stages: Iterable[int],
         check: Callable[[], object],
     ) -> None:
         self.graph, self.costs, self.budget = graph, costs, budget
         self.stages = Stages(graph, budget)
-        self.cut_stages = tuple(cut_stages)
         self.count = self.stages.count
         self.first, self.last, self.need = self.stages.first, self.stages.last, self.stages.need
-        self.reads, self.makes = recomputations(
-            graph, self.stages, window, relax, also, self.cut_stages
-        )
-        rounded: Callable[[float], float] = np.floor if whole_units else float
-        self.size = [float(rounded(t.nbytes / unit_bytes)) for t in graph.tensors]
-        self.unit_bytes, self.rounded = unit_bytes, rounded
+        self.runs = recomputations(graph, self.stages, window, also)
+        self.size = [t.nbytes / unit_bytes for t in graph.tensors]
+        self.unit_bytes = unit_bytes
         limit = budget.ram_bytes
-        self.ram = np.inf if limit is None else float(rounded(limit / unit_bytes))
+        self.ram = np.inf if limit is None else limit / unit_bytes
         total = costs.keep_all_joules
         self.scale = 100.0 / total if total else 1.0
         self.builder = Builder(check)
-        self.used: Ints = NOTHING
-        self.deadline_row = -1
         self.columns_compute()
         self.columns_tensors()
 
@@ -159,11 +118,10 @@ class Blocks:
             }
             made = []
             for name, run in usable.items():
-                stages = self.makes[v]
+                stages = self.runs[v]
                 columns = np.full(stages.size, -1, dtype=np.int64)
-                share = np.where(self.reads[v], 1.0, 1.0 / len(self.graph.ops[v].outputs))
                 columns[stages] = self.builder.new_columns(
-                    int(stages.sum()), cost=self.price_run(run) * share[stages], integer=True
+                    int(stages.sum()), cost=self.price_run(run), integer=True
                 )
                 if len(usable) == 1:
                     self.builder.low[-1] = np.where(np.flatnonzero(stages) == 0, 1.0, 0.0)
@@ -205,7 +163,7 @@ class Blocks:
             in_cost = self.price(price.in_joules, 0.0, price.in_seconds)
             movable = i not in self.pinned
             for v in self.graph.readers[i]:
-                runs = self.reads[v]
+                runs = self.runs[v]
                 load = np.full(runs.size, -1, dtype=np.int64)
                 if storable and movable:
                     load[runs] = builder.new_columns(int(runs.sum()), cost=in_cost, integer=True)
@@ -224,10 +182,10 @@ class Blocks:
         if i in self.pinned:
             return events
         for v in self.graph.readers[i]:
-            events[v : self.last[v] + 1] |= self.reads[v]
+            events[v : self.last[v] + 1] |= self.runs[v]
         maker = int(self.first[i])
         if maker >= 0:
-            events[maker : self.last[maker] + 1] |= self.makes[maker]
+            events[maker : self.last[maker] + 1] |= self.runs[maker]
         return events
 
     def columns_out(self, i: int) -> Ints:
@@ -239,7 +197,7 @@ class Blocks:
             only = self.variants[v][0]
             nowhere: Ints = np.full(only.columns.size, -1, dtype=np.int64)
             return nowhere if i in only.streamed_out else only.columns
-        runs = self.makes[v]
+        runs = self.runs[v]
         out = np.full(runs.size, -1, dtype=np.int64)
         out[runs] = self.builder.new_columns(int(runs.sum()), integer=True)
         return out

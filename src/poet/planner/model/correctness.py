@@ -39,7 +39,7 @@ def rows_3_1_present(b: Blocks) -> None:
         last = int(b.last[v])
         for i in b.graph.ops[v].inputs:
             rows = b.builder.new_rows(last - v + 1, high=0.0)
-            rows = np.where(b.reads[v], rows, -1)
+            rows = np.where(b.runs[v], rows, -1)
             for variant in variants:
                 if i not in variant.streamed_in:
                     b.builder.add(rows, variant.columns, 1.0)

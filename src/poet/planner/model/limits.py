@@ -69,7 +69,7 @@ def rows_4_memory(b: Blocks) -> None:
     if b.ram == np.inf:
         return
     builder, count = b.builder, b.count
-    runs = b.makes
+    runs = b.runs
     offset = np.concatenate(([0], np.cumsum([r.size for r in runs])))
     flat = np.concatenate(runs)
     used = np.full(flat.size, -1, dtype=np.int64)
@@ -113,7 +113,6 @@ def rows_4_memory(b: Blocks) -> None:
             after = follows[pairs]
             builder.add(np.where(after >= 0, level[after], -1), b.drop[i, v], -size)
 
-    b.used = used[flat]
     _rows_workspace(b, used, offset)
 
 
@@ -122,7 +121,7 @@ def _rows_workspace(b: Blocks, used: Ints, offset: Ints) -> None:
     for v, variants in enumerate(b.variants):
         block = used[offset[v] : offset[v + 1]]
         extra = [
-            (variant.columns, float(b.rounded(variant.run.workspace_bytes / b.unit_bytes)))
+            (variant.columns, variant.run.workspace_bytes / b.unit_bytes)
             for variant in variants
             if variant.run.workspace_bytes
         ]
@@ -137,7 +136,7 @@ def _rows_workspace(b: Blocks, used: Ints, offset: Ints) -> None:
         if not extra:
             continue
         rows = b.builder.new_rows(block.size, high=b.ram)
-        rows = np.where(b.reads[v], rows, -1)
+        rows = np.where(b.runs[v], rows, -1)
         b.builder.add(rows, block, 1.0)
         for columns, size in extra:
             b.builder.add(rows, columns, size)
@@ -151,7 +150,6 @@ def rows_6_deadline(b: Blocks) -> None:
     builder, serial = b.builder, b.budget.transfers == "serial"
     unit = deadline or 1.0
     row = builder.new_rows(1, high=deadline / unit * (1 + 1e-9))
-    b.deadline_row = int(row[0])
 
     def add(columns: Ints, seconds: float) -> None:
         if seconds:

@@ -1,6 +1,6 @@
 """Bounds that rise: linear relaxations of the model, then branch and bound, all certified.
 
-A small `window` leaves most recomputations without their inputs (columns.recomputations), which
+A small `window` leaves most recomputations without their inputs (relaxed.masks), which
 makes a program that is solved in well under a second and whose optimum is already close to the
 whole model's; larger windows and other units of bytes follow while they help, and then a tree of
 branches (branching.py) on the largest that is solved quickly. Every bound is recomputed from dual
@@ -15,8 +15,9 @@ import numpy as np
 
 from poet.planner.backends import Backend, Limits
 from poet.planner.incumbent import Incumbent
-from poet.planner.model.build import Model, build_model
 from poet.planner.model.matrix import Floats
+from poet.planner.model.relax import relaxation
+from poet.planner.model.relaxed import Relaxation
 from poet.planner.proof.branching import Tree
 from poet.planner.proof.certificate import ray_bound, reduced_costs, safe_bound
 from poet.values.schedule import Prices
@@ -88,7 +89,7 @@ class Bounds:
         """Grow a tree until it is done; a step is about half a second of it, or some nodes."""
         inc, model = self.incumbent, self._relaxation(window, unit)
         tree = Tree(model, self.backend, self._limits(seconds=1e9))
-        scale = model.blocks.scale
+        scale = model.scale
         pause, nodes = time.monotonic() + STEP_SECONDS, 0
         while not tree.done and not inc.finished:
             cutoff = np.inf
@@ -102,14 +103,13 @@ class Bounds:
                 pause = time.monotonic() + STEP_SECONDS
         yield
 
-    def _relaxation(self, window: int | None, unit: int) -> Model:
+    def _relaxation(self, window: int | None, unit: int) -> Relaxation:
         inc = self.incumbent
-        return build_model(
+        return relaxation(
             inc.graph,
             inc.costs,
             inc.budget,
             unit_bytes=unit,
-            whole_units=True,
             window=window,
             cut_stages=self.cut_stages,
             check=inc.check,
@@ -135,13 +135,13 @@ class Bounds:
             self._prove_infeasible(model)
         if answer.duals is None:
             return
-        joules = safe_bound(model.milp, answer.duals) / model.blocks.scale
+        joules = safe_bound(model.milp, answer.duals) / model.scale
         if joules > self.best:
             self.best, self.best_unit = joules, unit
             inc.raise_bound(joules, "certified")
             inc.prices = _prices(model, answer.duals)
 
-    def _prove_infeasible(self, model: Model) -> None:
+    def _prove_infeasible(self, model: Relaxation) -> None:
         """Certified: along a dual ray the bound passes what any point of the box could cost."""
         inc, milp = self.incumbent, model.milp
         session = self.backend.session(milp, self._limits(inc.remaining))
@@ -169,16 +169,17 @@ def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
     return (int(np.argmax(waiting)),) if waiting.any() else ()
 
 
-def _prices(model: Model, duals: Floats) -> Prices:
+def _prices(model: Relaxation, duals: Floats) -> Prices:
     """What one more byte, or one more second of deadline, would take off the bound."""
-    b, milp = model.blocks, model.milp
+    milp = model.milp
     reduced, _ = reduced_costs(milp, duals)
-    per_unit = -np.minimum(0.0, reduced[b.used]).sum() - duals[milp.row_high == b.ram].sum()
-    deadline = duals[milp.row_ids == b.deadline_row].sum()
-    seconds = b.budget.deadline_seconds or 1.0
+    rows = duals[np.isin(milp.row_ids, model.memory_rows)].sum()
+    per_unit = -np.minimum(0.0, reduced[model.memory_columns]).sum() - rows
+    deadline = duals[milp.row_ids == model.deadline_row].sum()
+    seconds = model.deadline_seconds or 1.0
     return Prices(
-        joules_per_byte=max(0.0, float(per_unit / b.scale / b.unit_bytes)),
-        joules_per_second=max(0.0, float(-deadline / b.scale / seconds)),
+        joules_per_byte=max(0.0, float(per_unit / model.scale / model.unit_bytes)),
+        joules_per_second=max(0.0, float(-deadline / model.scale / seconds)),
     )
 
 

@@ -16,8 +16,8 @@ import itertools
 import numpy as np
 
 from poet.planner.backends import Answer, Backend, Limits
-from poet.planner.model.build import Model
 from poet.planner.model.matrix import Floats
+from poet.planner.model.relaxed import Relaxation
 from poet.planner.proof.certificate import ray_bound, safe_bound
 
 CANDIDATES = 16
@@ -35,18 +35,16 @@ first. By hand."""
 class Tree:
     """The open leaves of one milp. `bound` never falls."""
 
-    def __init__(self, model: Model, backend: Backend, limits: Limits) -> None:
-        self.model, self.milp = model, model.milp
+    def __init__(self, model: Relaxation, backend: Backend, limits: Limits) -> None:
+        self.milp = model.milp
         self.session = backend.session(self.milp, limits)
         self.order = itertools.count()
         self.open: list[tuple[float, int, dict[int, float], Floats]] = []
         self.closed = np.inf
         self.whole: Floats | None = None
         self.gains: dict[tuple[int, float], tuple[float, int]] = {}
-        b = model.blocks
         self.weight = np.ones(self.milp.cost.size)
-        for columns in (*b.keep, b.store):
-            self.weight[columns[columns >= 0]] = KEEP_WEIGHT
+        self.weight[model.first_choices] = KEEP_WEIGHT
         self.started = False
 
     @property

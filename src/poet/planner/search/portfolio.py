@@ -84,9 +84,7 @@ def search(
     if incumbent.best is not None:
         return _solution(incumbent, incumbent.best)
     if incumbent.proven_infeasible:
-        reason = (
-            "no schedule with stages in this op order meets RAM and deadline together (certified)"
-        )
+        reason = "no schedule in this op order meets RAM and deadline together (certified)"
         return Solution(status="infeasible", reason=reason)
     reason = incumbent.last_rejection or "no schedule was found in the time given"
     return Solution(status="unknown", reason=reason)

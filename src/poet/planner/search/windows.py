@@ -82,7 +82,6 @@ class Windows:
             self.budget,
             unit_bytes=_exact_unit(self.graph, self.budget),
             window=window,
-            relax=False,
             also=[(v, t) for v, t in _pairs(staged) if t > v],
             check=self.incumbent.check,
         )
@@ -118,7 +117,6 @@ class Windows:
                 self.budget,
                 unit_bytes=_exact_unit(self.graph, self.budget),
                 window=self.window,
-                relax=False,
                 also=[(v, t) for v, t in self.pairs if t > v],
                 check=self.incumbent.check,
             )

@@ -90,8 +90,8 @@ def _complaints(plan: Plan, report: Report) -> tuple[str, ...]:
 
 
 _LEAST: dict[Goal, str] = {
-    "joules": "No schedule can use less than {least}",
-    "seconds": "No schedule can be faster than {least}",
+    "joules": "No schedule in this op order can use less than {least}",
+    "seconds": "No schedule in this op order can be faster than {least}",
     "bytes": "No schedule can fit in less than {least}",
 }
 _VOUCHED = {

@@ -1,0 +1,58 @@
+"""Reach: in which stage an op may run, and a tensor be of use, in any schedule in the given order.
+
+Stage t is the stretch of a schedule that ends with the first run of op t; stage T, the tail, ends
+with the step. Nothing more is asked of a schedule than that ops run for the first time in the
+graph's order: inside a stage ops may run again in any order, as often as they like, and what an op
+consumed may be made again by who made it.
+"""
+
+import numpy as np
+
+from poet.planner.model.matrix import Ints
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
+
+
+class Reach:
+    """For each op the last stage it may run in; for each tensor the last it can be of use in.
+
+    `last[v]` is v itself where op v never runs again, and T where it may in the tail. `need[i]` is
+    -1 for a tensor that nobody reads. `until[i]` is the last stage in which a tensor can be in RAM
+    at all, and `wanted` are those that must be there when the step ends.
+    """
+
+    def __init__(self, graph: Graph, budget: Budget) -> None:
+        self.graph, self.count = graph, len(graph.ops)
+        end = self.count
+        consumer = [end if k is None else k for k in graph.consumer]
+        self.first: Ints = np.array(
+            [-1 if k is None else k for k in graph.producer], dtype=np.int64
+        )
+        may, self.until = self._possible(budget, consumer)
+        self.wanted = frozenset(i for i, place in budget.end.items() if place in ("ram", "both"))
+        self.last: Ints = np.arange(end)
+        self.need: Ints = np.full(len(graph.tensors), -1, dtype=np.int64)
+        for i, place in budget.end.items():
+            if place != "store" and self.until[i] == end:
+                self.need[i] = end
+        for i in budget.pinned:
+            self.need[i] = min(end, consumer[i])
+        for v in range(end - 1, -1, -1):
+            op = graph.ops[v]
+            if may[v] > v:
+                useful = max(int(self.need[i]) for i in op.outputs)
+                self.last[v] = max(v, min(useful, may[v]))
+            for i in op.inputs:
+                self.need[i] = max(self.need[i], min(int(self.last[v]), self.until[i]))
+
+    def _possible(self, budget: Budget, consumer: list[int]) -> tuple[list[int], list[int]]:
+        """The last stage in which each op could run, and each tensor be there, useful or not."""
+        graph, end = self.graph, self.count
+        may, until = list(range(end)), consumer.copy()
+        for v, op in enumerate(graph.ops):
+            if op.recomputable and budget.recompute:
+                may[v] = max(v, min((until[i] for i in op.inputs), default=end))
+            for i in op.outputs:
+                if may[v] > consumer[i]:  # made again after it was consumed, it may stay
+                    until[i] = end
+        return may, until
