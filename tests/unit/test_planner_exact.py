@@ -219,6 +219,7 @@ def test_what_an_op_consumed_is_made_again(paging: bool) -> None:
     graph, costs = chain_in_place()
     budget = Budget(ram_bytes=84, start={0: "ram"}, paging=paging)
     best = best_joules_unrestricted(graph, costs, budget, in_order=True)
+    assert best is not None
     assert best == pytest.approx(8.0)
     plan = poet.plan(Instance(graph=graph, costs=costs), ram=84, paging=paging, time_limit=5)
     assert plan.status != "infeasible"
