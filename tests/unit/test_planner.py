@@ -299,3 +299,15 @@ def test_overlap_falls_back_to_recomputing_where_page_ins_would_be_late() -> Non
     plan = poet.plan(problem, ram=600_000, transfers="overlap", deadline="1.2x", time_limit=5)
     assert plan.status in ("feasible", "optimal")
     assert poet.check(plan).claims_match
+
+
+def test_a_tight_deadline_costs_little_where_time_has_a_price() -> None:
+    """A search that knows only whether it is late ends at 116 % of keep-all's energy here."""
+    problem = poet.read_instance("instances/resnet18_cifar-a72.json")
+    for deadline in ("1.2x", "1.22x"):
+        plan = poet.plan(
+            problem, ram="400KB", deadline=deadline, transfers="serial", work_limit=4, gap=0.01
+        )
+        assert plan.joules is not None
+        assert plan.baseline_joules is not None
+        assert plan.joules < 1.02 * plan.baseline_joules

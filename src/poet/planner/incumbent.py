@@ -35,6 +35,7 @@ class Best:
 
     schedule: Schedule
     joules: float
+    seconds: float
     staged: Staged | None
 
 
@@ -84,7 +85,7 @@ class Incumbent:
             if self.best is not None and report.joules >= self.best.joules * (1 - 1e-12):
                 return False
             staged = from_schedule(self.graph, self.costs, schedule)
-            self.best = Best(played, report.joules, staged)
+            self.best = Best(played, report.joules, report.seconds, staged)
             if self.first_seconds is None:
                 self.first_seconds = self.elapsed
         self.tell()

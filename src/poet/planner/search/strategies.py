@@ -8,8 +8,13 @@ import itertools
 import time
 from typing import ClassVar, Protocol
 
+import msgspec
+
 from poet.planner.model.staged import from_schedule
 from poet.planner.search.worker import SMALL_OPS, Side, Tools, Worker
+from poet.referee.replay import check
+from poet.values.plan import draft
+from poet.values.schedule import Schedule
 
 PATIENCE_ROUNDS = 3
 """So long a first schedule is looked for before the bound, which may prove that there is none. By
@@ -27,6 +32,13 @@ NARROW_EVERY = 3
 """Every so many rounds, that is a third: then two of three go on from the incumbent. What it is for
 is measured (006: baselines ahead of POET in 130 comparisons without, in 20 with); how often was
 chosen by hand, tried at 2 and 6."""
+BINDING = 0.97
+"""A best schedule that takes so much of the deadline, or none at all, and time gets a price. By
+hand: what is far from its deadline is not held back by it."""
+FIRST_PRICE, PRICE_STEP, PRICE_TRIALS = 0.2, 4.0, 9
+"""Watts for each second, as a share of keep-all's mean; by how much it grows or falls until one
+price is too low and another high enough; and how often it is bisected. Of the prices tried on
+resnet18_cifar-a72 (docs/decisions/022) 0.2 was best."""
 MOST_IDLE_WINDOWS = 6
 """So many windows without a gain, and annealing has a turn. By hand, tried at 3 and 12."""
 
@@ -192,6 +204,64 @@ class NarrowedAnnealing:
         found = tools.annealer.run(tools.best, seconds=seconds, moves=moves, seed=seed)
         tools.best = found or tools.best
         worker.incumbent.offer(found)
+
+
+class PricedTime:
+    """Annealing without the deadline, with a price for every second instead.
+
+    A deadline is a wall that a search cannot look over; a price is a slope. The price is bisected:
+    higher where the schedule found is late, lower where it is early. What is in time is offered.
+    """
+
+    side: ClassVar[Side | None] = "schedule"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        inc = worker.incumbent
+        seconds = inc.costs.keep_all_seconds
+        self.mean_watts = inc.keep_all_joules / seconds if seconds else 0.0
+        is_timed = inc.budget.deadline_seconds is not None and inc.budget.transfers != "overlap"
+        self.trials = PRICE_TRIALS if is_timed and self.mean_watts else 0
+        self.price = FIRST_PRICE * (1 + worker.seed % 3)
+        self.too_low, self.enough = 0.0, 0.0
+        self.best: Schedule | None = None
+
+    def is_due(self) -> bool:
+        worker, inc = self.worker, self.worker.incumbent
+        if not self.trials or not _annealing_is_due(worker) or worker.round % 2:
+            return False
+        assert inc.budget.deadline_seconds is not None
+        return inc.best is None or inc.best.seconds > BINDING * inc.budget.deadline_seconds
+
+    def step(self) -> None:
+        worker, inc = self.worker, self.worker.incumbent
+        self.trials -= 1
+        worker.idle_windows = 0
+        watts = inc.costs.idle_watts + self.price * self.mean_watts
+        costs = msgspec.structs.replace(inc.costs, idle_watts=watts)
+        budget = msgspec.structs.replace(inc.budget, deadline_seconds=None)
+        annealer = worker.team.annealer(costs, budget)
+        seconds, moves = worker.pace.anneal(worker.round)
+        seed = next(worker.team.seeds)
+        found = annealer.run(self.best, seconds=seconds, moves=moves, seed=seed)
+        if found is None:
+            self.trials = 0
+            return
+        self.best = found
+        inc.offer(found)
+        report = check(draft(inc.graph, inc.costs, budget, found))
+        assert inc.budget.deadline_seconds is not None
+        self._judge(is_late=report.seconds > inc.budget.deadline_seconds)
+
+    def _judge(self, is_late: bool) -> None:
+        if is_late:
+            self.too_low = self.price
+        else:
+            self.enough = self.price
+        if self.too_low and self.enough:
+            self.price = (self.too_low * self.enough) ** 0.5
+        else:
+            self.price *= PRICE_STEP if is_late else 1 / PRICE_STEP
 
 
 class Annealing:

@@ -17,6 +17,7 @@ from poet.planner.proof.bounds import Bounds
 from poet.planner.search.anneal import Annealer
 from poet.planner.search.pace import Counted, Pace, Timed
 from poet.planner.search.windows import Windows
+from poet.values.device import Costs
 from poet.values.schedule import Budget, Schedule
 
 Side = Literal["bound", "schedule"]
@@ -47,6 +48,14 @@ class Team:
         self.seeds = itertools.count(incumbent.effort.seed)
         self.annealers: list[Annealer] = []
 
+    def annealer(self, costs: Costs, budget: Budget) -> Annealer:
+        """One for other costs or another budget than those asked, which hears `stop` as well."""
+        made = Annealer(self.incumbent.graph, costs, budget)
+        self.annealers.append(made)
+        if self.incumbent.finished:
+            made.stop()
+        return made
+
     def stop(self) -> None:
         """Call everyone off."""
         self.incumbent.stop()
@@ -69,8 +78,7 @@ class Tools:
         self.budget = budget
         self.annealer: Annealer | None = None
         with suppress(RuntimeError):
-            self.annealer = Annealer(inc.graph, inc.costs, budget)
-            team.annealers.append(self.annealer)
+            self.annealer = team.annealer(inc.costs, budget)
         window = RERUN_WINDOW if len(inc.graph.ops) <= SMALL_OPS else RERUN_WINDOW_OF_LARGE
         self.windows = Windows(inc, budget, team.backend, seed, window)
         self.best: Schedule | None = None
