@@ -18,8 +18,9 @@ from poet.planner.model.build import Model, build_model
 from poet.planner.model.points import decode, encode
 from poet.planner.model.relax import relaxation
 from poet.planner.model.staged import from_schedule, to_schedule
+from poet.planner.proof.any_order import any_order_bound
 from poet.planner.proof.certificate import safe_bound
-from poet.planner.proof.floor import memory_floor
+from poet.planner.proof.floor import least_joules, memory_floor
 from poet.values.instances import Instance
 from poet.values.plan import draft
 from tests.unit.brute_force import (
@@ -149,6 +150,27 @@ def test_certified_bounds_hold_for_any_window_unit_and_cut(block: int) -> None:
                 bound = safe_bound(made.milp, answer.duals) / made.scale
                 assert bound <= best * (1 + 1e-9) + 1e-9, (seed, window, unit, stages)
     assert bounded > 15
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_nothing_in_any_order_is_below_the_bound_for_all_orders(block: int) -> None:
+    compared = says_more = 0
+    for seed in range(30 * block, 30 * block + 30):
+        problem = hard_problem(seed)
+        if problem is None or len(problem[0].ops) > 6:
+            continue
+        try:
+            best = best_joules_unrestricted(*problem)
+        except StateSpaceTooLarge:
+            continue
+        if best is None:
+            continue
+        compared += 1
+        bound = any_order_bound(*problem, HIGHS)
+        assert bound <= best * (1 + 1e-9) + 1e-9, seed
+        says_more += bound > least_joules(problem[1]) + 1e-9
+    assert compared > 10
+    assert says_more > 0
 
 
 def test_any_multipliers_give_a_bound() -> None:

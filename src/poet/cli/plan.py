@@ -37,8 +37,9 @@ from poet.values.plan import PlanInterrupted, summary
 from poet.values.schedule import OPTIMAL_GAP, Effort
 
 _PRINTED = (
-    "status", "minimize", "joules", "seconds", "peak_bytes", "bound_joules", "bound_source", "gap",
-    "solve_seconds", "first_seconds", "baseline_joules", "floor_bytes", "solver",
+    "status", "minimize", "joules", "seconds", "peak_bytes", "bound_joules", "bound_source",
+    "bound_any_order_joules", "gap", "solve_seconds", "first_seconds", "baseline_joules",
+    "floor_bytes", "solver",
 )  # fmt: skip
 
 

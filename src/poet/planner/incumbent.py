@@ -49,6 +49,7 @@ class Incumbent:
         self.bound_joules = 0.0
         self.bound_source: BoundSource = "certified"
         self.prices: Prices | None = None
+        self.any_order_joules: float | None = None
         self.proven_infeasible = False
         self.last_rejection = ""
         self._solves = itertools.count()

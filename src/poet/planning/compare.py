@@ -169,7 +169,7 @@ def surprises(rows: Iterable[Row]) -> list[str]:
         if ours.bound_joules is not None and row.joules < ours.bound_joules * (1 - _EQUAL):
             found.append(
                 f"{row.method} is below POET's bound: {row.joules:.6g} J, bound "
-                f"{ours.bound_joules:.6g} J. The bound is wrong, or the schedule leaves the stages"
+                f"{ours.bound_joules:.6g} J. The bound is wrong, or the ops are in another order"
             )
         elif row.joules < ours.joules * (1 - _EQUAL):
             gap = "" if ours.gap is None else f", within POET's gap of {ours.gap:.2%}"

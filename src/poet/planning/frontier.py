@@ -178,14 +178,16 @@ def _kept(before: Plan, plan: Plan) -> Plan:
     """The neighbour's schedule, under this budget and beside this budget's bound, or, where that is
     one for other ways to run ops, beside what every schedule takes."""
     bound, joules = plan.bound_joules, before.joules
+    any_order = plan.bound_any_order_joules
     if before.graph is not plan.graph:
-        bound = least_joules(before.costs)
+        bound, any_order = least_joules(before.costs), None
     gap = (joules - bound) / joules if bound is not None and joules else None
     return msgspec.structs.replace(
         before,
         budget=msgspec.structs.replace(before.budget, ram_bytes=plan.budget.ram_bytes),
         bound_joules=bound,
         bound_source=plan.bound_source,
+        bound_any_order_joules=any_order,
         gap=gap if bound is not None else before.gap,
         solve_seconds=plan.solve_seconds,
     )

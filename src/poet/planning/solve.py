@@ -258,6 +258,13 @@ def reached(report: Report, minimize: Goal) -> float:
     return values[minimize]
 
 
+def _in_any_order(solution: Solution, report: Report | None, minimize: Goal) -> float | None:
+    known = solution.any_order_joules
+    if known is None or report is None or minimize != "joules":
+        return None
+    return min(known, report.joules)
+
+
 def _as_plan(
     graph: Graph,
     costs: Costs,
@@ -295,6 +302,7 @@ def _as_plan(
         bound_seconds=bounds["seconds"],
         bound_bytes=None if smallest is None else int(smallest),
         bound_source=source,
+        bound_any_order_joules=_in_any_order(solution, report, minimize),
         gap=gap,
         baseline_joules=costs.keep_all_joules,
         floor_bytes=floor.nbytes,

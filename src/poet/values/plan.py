@@ -37,8 +37,10 @@ class Plan(
     """A schedule with all that is needed to replay it, and what is claimed of it.
 
     `minimize` is what was asked for, and `gap` how far it is from its bound, as a share of it:
-    (joules - bound_joules) / joules. `baseline_joules` is the energy of the step with all kept in
-    RAM, `floor_bytes` a size below which no schedule exists, `solver` whatever made the schedule.
+    (joules - bound_joules) / joules. The bound holds for every schedule in this order of the ops,
+    `bound_any_order_joules` for every order, certified as well. `baseline_joules` is the energy of
+    the step with all kept in RAM, `floor_bytes` a size below which no schedule exists, `solver`
+    whatever made the schedule.
     """
 
     status: Status
@@ -50,6 +52,7 @@ class Plan(
     bound_seconds: float | None = None
     bound_bytes: int | None = None
     bound_source: BoundSource | None = None
+    bound_any_order_joules: float | None = None
     gap: float | None = None
     baseline_joules: float | None = None
     floor_bytes: int | None = None
@@ -111,8 +114,9 @@ class Plan(
 
 
 _NUMBERS = (
-    "joules", "seconds", "peak_bytes", "bound_joules", "bound_seconds", "bound_bytes", "gap",
-    "baseline_joules", "floor_bytes", "solve_seconds", "first_seconds",
+    "joules", "seconds", "peak_bytes", "bound_joules", "bound_seconds", "bound_bytes",
+    "bound_any_order_joules", "gap", "baseline_joules", "floor_bytes", "solve_seconds",
+    "first_seconds",
 )  # fmt: skip
 
 
@@ -150,6 +154,9 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
         least = goal_text(plan.minimize, plan.bound)
         text = f"{least} in this op order ({plan.bound_source}), gap {plan.gap:.2%}"
         rows.append(("least possible", text))
+    if plan.bound_any_order_joules is not None:
+        text = f"{amount_text(plan.bound_any_order_joules, 'J')} (certified)"
+        rows.append(("in any order", text))
     if plan.seconds is not None:
         text = f"{amount_text(plan.seconds, 's')} ({budget.transfers} transfers"
         if budget.deadline_seconds is not None:

@@ -165,6 +165,8 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     bound_joules: float | None = None
     bound_source: BoundSource | None = None
+    any_order_joules: float | None = None
+    """What no schedule undercuts, in whatever order of ops; certified."""
     first_seconds: float | None = None
     prices: "Prices | None" = None
 

@@ -18,6 +18,7 @@ from poet.planner.incumbent import Incumbent
 from poet.planner.model.matrix import Floats
 from poet.planner.model.relax import relaxation
 from poet.planner.model.relaxed import Relaxation
+from poet.planner.proof.any_order import any_order_bound
 from poet.planner.proof.branching import Tree
 from poet.planner.proof.certificate import ray_bound, reduced_costs, safe_bound
 from poet.values.schedule import Prices
@@ -65,7 +66,11 @@ class Bounds:
         self.spent_seconds += self.last_seconds
 
     def _climb(self) -> Iterator[None]:
-        units = candidate_units(self.incumbent)
+        inc = self.incumbent
+        inc.any_order_joules = any_order_bound(inc.graph, inc.costs, inc.budget, self.backend)
+        inc.raise_bound(inc.any_order_joules, "certified")
+        yield
+        units = candidate_units(inc)
         for unit in units:
             self._solve(WINDOWS[0], unit)
             yield

@@ -99,6 +99,7 @@ def _solution(incumbent: Incumbent, best: Best) -> Solution:
         schedule=best.schedule,
         bound_joules=min(incumbent.bound_joules, best.joules),
         bound_source=incumbent.bound_source,
+        any_order_joules=incumbent.any_order_joules,
         first_seconds=incumbent.first_seconds,
         prices=incumbent.prices,
     )

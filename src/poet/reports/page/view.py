@@ -19,7 +19,7 @@ from poet.reports.page.rows import fold_bytes, row_order
 from poet.values.device import Costs
 from poet.values.graph import printable
 from poet.values.plan import Plan
-from poet.values.quantities import goal_text, share_text
+from poet.values.quantities import amount_text, goal_text, share_text
 from poet.values.schedule import Goal
 
 
@@ -110,12 +110,14 @@ def bound_text(view: PlanView) -> str:
     }[plan.minimize]  # fmt: skip
     least = _LEAST[plan.minimize].format(least=goal_text(plan.minimize, plan.bound))
     vouched = _VOUCHED.get(plan.bound_source or "", "")
+    any_order = plan.bound_any_order_joules
+    beside = "" if any_order is None else f" In any order: {amount_text(any_order, 'J')}."
     if not view.has_schedule:
-        return f"{least} ({vouched})."
+        return f"{least} ({vouched}).{beside}"
     gap = max(0.0, (value - plan.bound) / value) if value else 0.0
     percent = share_text(gap, 2 if gap < 0.01 else 1)
     within = "this one is that good" if gap < 5e-5 else f"this one is within {percent}"
-    return f"{least}; {within} ({vouched})."
+    return f"{least}; {within} ({vouched}).{beside}"
 
 
 def device_text(costs: Costs) -> str:

@@ -1,0 +1,151 @@
+"""A bound over every order of the ops: what no schedule that the referee accepts undercuts.
+
+While an op runs for the first time, some tensors have been made already and will be read by ops
+that come later, whatever the order: their makers must precede it, and some reader must follow it.
+Each of them is in RAM beside the op, or it is not, and then it has to be regained afterwards: paged
+in, for which it has to be written once, or made again. So with r_i, whether tensor i is regained at
+all, for each op v
+
+    Σ over what waits while v runs of m_i (1 - r_i)  ≤  RAM - what v takes,
+
+and no schedule takes less than every op once, in its cheapest variant, and the least Σ g_i r_i,
+where g_i is the cheapest way to regain i; of a run that makes several outputs each is charged its
+share. This is a linear program in the r_i, and its dual values certify its bound. It is weaker than
+the bound in the given order (bounds.py): nothing is regained twice.
+"""
+
+import numpy as np
+
+from poet.planner.backends import Backend, Limits
+from poet.planner.model.matrix import Builder, Milp
+from poet.planner.proof.certificate import safe_bound
+from poet.planner.proof.floor import working_set_bytes
+from poet.values.device import Costs, Run
+from poet.values.graph import Graph
+from poet.values.schedule import Budget
+
+SECONDS = 5.0
+
+
+def any_order_bound(graph: Graph, costs: Costs, budget: Budget, backend: Backend) -> float:
+    """Joules that no schedule undercuts, in whatever order."""
+    prices = _Prices(costs, budget)
+    least = sum(min(map(prices.run, runs)) for runs in _usable(costs, budget))
+    if budget.ram_bytes is None:
+        return least
+    milp, scale = _program(graph, costs, budget, prices)
+    answer = backend.solve_linear(milp, Limits(seconds=SECONDS))
+    more = 0.0 if answer.duals is None else safe_bound(milp, answer.duals) / scale
+    return least + max(0.0, more)
+
+
+class _Prices:
+    """Joules, with the idle watts of the seconds that surely pass."""
+
+    def __init__(self, costs: Costs, budget: Budget) -> None:
+        self.costs, self.is_serial = costs, budget.transfers == "serial"
+
+    def run(self, run: Run) -> float:
+        moving = sum(stream.seconds for stream in (*run.reads, *run.writes))
+        seconds = run.seconds + (moving if self.is_serial else 0.0)
+        return run.joules + run.stream_joules + self.costs.idle_watts * seconds
+
+    def page(self, joules: float, seconds: float) -> float:
+        return joules + (self.costs.idle_watts * seconds if self.is_serial else 0.0)
+
+
+def _usable(costs: Costs, budget: Budget) -> list[list[Run]]:
+    return [
+        [run for run in runs.values() if budget.paging or not (run.reads or run.writes)]
+        for runs in costs.ops
+    ]
+
+
+def _program(graph: Graph, costs: Costs, budget: Budget, prices: _Prices) -> tuple[Milp, float]:
+    """Rows of `bytes regained ≥ bytes too many`, one an op."""
+    usable = _usable(costs, budget)
+    price = [_regained(graph, costs, budget, prices, usable, i) for i in range(len(graph.tensors))]
+    finite = [each for each in price if np.isfinite(each)]
+    scale = 100.0 / max(finite, default=1.0) if max(finite, default=0.0) else 1.0
+    builder = Builder()
+    columns = builder.new_columns(
+        len(price),
+        cost=np.array([scale * each if np.isfinite(each) else 0.0 for each in price]),
+        high=np.array([float(np.isfinite(each)) for each in price]),
+    )
+    size = np.array([tensor.nbytes for tensor in graph.tensors], dtype=np.float64)
+    unit = max(1.0, float(size.max(initial=1.0)))
+    assert budget.ram_bytes is not None
+    unsure = {i for op in graph.ops for i in op.consumed if i in budget.pinned}
+    for v, waiting in enumerate(_waiting(graph, usable)):
+        op = graph.ops[v]
+        besides = unsure.union(op.inputs, op.outputs)
+        there = np.array([i for i in waiting if i not in besides], dtype=np.int64)
+        takes = min(working_set_bytes(graph, op, run) for run in usable[v])
+        excess = float(size[there].sum()) - (budget.ram_bytes - takes)
+        if excess > 0:
+            row = builder.new_rows(1, low=excess / unit)
+            builder.add(np.full(there.size, row[0]), columns[there], size[there] / unit)
+    return builder.finish(), scale
+
+
+def _regained(
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    prices: _Prices,
+    usable: list[list[Run]],
+    i: int,
+) -> float:
+    """The least that it takes to have tensor i in RAM again; infinite where nothing can."""
+    ways, maker, price = [np.inf], graph.producer[i], costs.tensors[i]
+    if i in budget.pinned:
+        return np.inf  # it never leaves
+    if budget.paging:
+        cost = prices.page(price.in_joules, price.in_seconds)
+        starts_stored = budget.start.get(i, "ram") != "ram"
+        streamed = maker is not None and any(
+            stream.tensor == i for run in usable[maker] for stream in run.writes
+        )
+        if not (starts_stored or streamed):
+            cost += prices.page(price.out_joules, price.out_seconds)
+        ways.append(cost)
+    if maker is not None and graph.ops[maker].recomputable and budget.recompute:
+        share = min(map(prices.run, usable[maker])) / len(graph.ops[maker].outputs)
+        ways.append(share)
+    return min(ways)
+
+
+def _waiting(graph: Graph, usable: list[list[Run]]) -> list[list[int]]:
+    """For each op the tensors that are made before it and read from RAM after it in every order."""
+    count = len(graph.ops)
+    before = [0] * count  # the ops that precede each, as bits
+    for v in range(count):
+        for u in _precedes(graph, v):
+            before[v] |= before[u] | 1 << u
+    after = [0] * count
+    for u in reversed(range(count)):
+        for i in graph.ops[u].outputs:
+            for v in graph.readers[i]:
+                after[u] |= after[v] | 1 << v
+    readers = []
+    for i in range(len(graph.tensors)):
+        mask = 0
+        for v in graph.readers[i]:
+            if all(stream.tensor != i for run in usable[v] for stream in run.reads):
+                mask |= 1 << v
+        readers.append(mask)
+    found = []
+    for v in range(count):
+        made = [
+            i
+            for i, maker in enumerate(graph.producer)
+            if (maker is None or before[v] >> maker & 1) and readers[i] & after[v]
+        ]
+        found.append(made)
+    return found
+
+
+def _precedes(graph: Graph, v: int) -> set[int]:
+    """Ops that must have run before op v does: who makes what it reads."""
+    return {maker for i in graph.ops[v].inputs if (maker := graph.producer[i]) is not None}
