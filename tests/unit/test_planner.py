@@ -148,11 +148,11 @@ def test_a_real_instance_gets_close() -> None:
     problem = poet.read_instance(INSTANCES / "resnet18_cifar-m4.json")
     seen: list[SearchProgress] = []
     plan = poet.plan(
-        problem, ram=500_000, deadline="1.5x", gap=0.02, time_limit=PATIENT, progress=seen.append
+        problem, ram=500_000, deadline="1.5x", gap=0.01, time_limit=PATIENT, progress=seen.append
     )
     assert plan.status in ("feasible", "optimal")
     assert plan.gap is not None
-    assert plan.gap <= 0.02
+    assert plan.gap <= 0.01
     assert plan.bound_source == "certified"
     assert plan.first_seconds is not None
     assert plan.prices is not None
