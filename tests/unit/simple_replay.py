@@ -4,7 +4,7 @@ It shares no code with `poet.referee`: plain dicts, no incremental sums, and RAM
 every moment and adding up whatever is held then. Slow, short, easy to read against the rules.
 
 Order at one instant, under overlap: what a finished transfer or op held is released first; then
-things happen in the list's order.
+things happen in the list's order. What brings bytes is issued when there is room for them.
 """
 
 from dataclasses import dataclass, field
@@ -96,10 +96,21 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
         result.held.append(held)
         return held
 
+    def level(instant: Instant) -> int:
+        return sum(h.nbytes for h in result.held if h.since <= instant < h.until)
+
     def check_ram_in_list(at: int | None, instant: Instant) -> None:
-        level = sum(h.nbytes for h in result.held if h.since <= instant < h.until)
-        if not overlap and budget.ram_bytes is not None and level > budget.ram_bytes:
+        if budget.ram_bytes is not None and level(instant) > budget.ram_bytes:
             blame(at)
+
+    def when_there_is_room(at: int, since: float, nbytes: int) -> float:
+        """The first moment from `since` on at which so many bytes fit, else the last release."""
+        later = {h.until[0] for h in result.held if since < h.until[0] < FOREVER[0]}
+        moments = sorted({since, *later})
+        for moment in moments:
+            if budget.ram_bytes is None or level((moment, 3 * at)) + nbytes <= budget.ram_bytes:
+                return moment
+        return moments[-1]
 
     def into_store(at: int | None, i: int) -> None:
         store[slot(i)] = i
@@ -163,6 +174,7 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
                     else:
                         state_rule(i in ram, at, "input-missing", step.op, i)
                 streams = [*run.reads, *run.writes]
+                seat = {p.output: p.input for p in op.in_place if p.input not in reads}
                 begin, end = here, here
                 if overlap:
                     t = clock
@@ -177,6 +189,8 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
                         t = max(t, link_busy["in"])
                     if writes:
                         t = max(t, link_busy["out"])
+                    new = [i for i in op.outputs if i not in writes and i not in seat]
+                    t = when_there_is_room(at, t, run.workspace_bytes + sum(size[i] for i in new))
                     in_time = sum(s.seconds for s in run.reads)
                     out_time = sum(s.seconds for s in run.writes)
                     moving = max(in_time, out_time) if costs.duplex else in_time + out_time
@@ -197,7 +211,6 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
                         makespan += sum(s.seconds for s in streams)
                 result.joules += run.joules + sum(s.joules for s in streams)
                 hold(run.workspace_bytes, begin, at).until = end
-                seat = {p.output: p.input for p in op.in_place if p.input not in reads}
                 kept: dict[int, Held] = {}
                 for i in op.outputs:
                     if i in writes:
@@ -245,12 +258,13 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
                 result.joules += price.in_joules
                 begin = here
                 if overlap:
+                    clock = when_there_is_room(at, clock, size[i])
+                    begin = (clock, 3 * at)
                     t = max(clock, link_busy["in"], slot_busy.get(slot(i), 0.0))
                     coming[i] = (t, moved(t, price.in_seconds))
                     slot_busy[slot(i)] = coming[i][1]
                     use_link("in", coming[i][1])
                     makespan = max(makespan, coming[i][1])
-                    begin = (t, 3 * at)
                 elif serial:
                     makespan += price.in_seconds
                 ram[i] = hold(size[i], begin, at)
@@ -260,11 +274,11 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
                 state_rule(i in ram, at, "not-in-ram", None, i)
                 state_rule(i not in budget.pinned, at, "pinned", None, i)
                 gone = ram.pop(i)
-                began, arrived = coming.pop(i, (0.0, 0.0))
+                _, arrived = coming.pop(i, (0.0, 0.0))
                 t = max(clock, arrived, leaving.pop(i, 0.0))
                 gone.until = here
                 if overlap and t > clock:
-                    gone.until = (t, -1) if t > began else (t, 3 * at)
+                    gone.until = (t, -1)
         tell()
         for k in range(len(graph.ops)):
             state_rule(k in ran, None, "never-run", k)
@@ -276,14 +290,8 @@ def simple_replay(plan: Plan, told: list[Places] | None = None) -> Result:
     except Stop:
         pass
 
-    instants = sorted({h.since for h in result.held} | {START})
-    for instant in instants:
-        there = [h for h in result.held if h.since <= instant < h.until]
-        level = sum(h.nbytes for h in there)
-        result.peak_bytes = max(result.peak_bytes, level)
-        if overlap and budget.ram_bytes is not None and level > budget.ram_bytes:
-            newest = [h.by for h in result.held if h.since == instant]
-            blame(newest[0] if newest else None)
+    for instant in sorted({h.since for h in result.held} | {START}):
+        result.peak_bytes = max(result.peak_bytes, level(instant))
     result.seconds = makespan
     result.joules += costs.idle_watts * makespan
     deadline = budget.deadline_seconds

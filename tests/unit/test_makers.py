@@ -63,25 +63,19 @@ def test_the_floor_is_reached_by_paging(
 
 AT_ONCE = 1e-3
 """Seconds in which makers answer and no machine proves anything."""
-HELD_UP = ("linear-a72", "transformer-a72")
-"""There page-outs beside the next op hold more RAM than the budget has; the maker says so."""
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
-def test_overlap_is_met_with_room_to_spare(path: Path) -> None:
+def test_overlapped_transfers_are_never_slower_than_serial_ones(path: Path) -> None:
     problem = poet.read_instance(path)
     keep_all = poet.plan(problem).peak_bytes
     assert keep_all is not None
     plan = poet.plan(problem, ram=keep_all * 9 // 10, transfers="overlap", method="paging-greedy")
-    assert (plan.status == "unknown") == (path.stem in HELD_UP), plan.reason
-    if path.stem not in HELD_UP:
-        assert poet.check(plan).valid
-        assert plan.seconds is not None
-        serial = poet.plan(
-            problem, ram=keep_all * 9 // 10, transfers="serial", method="paging-greedy"
-        )
-        assert serial.seconds is not None
-        assert plan.seconds <= serial.seconds
+    assert poet.check(plan).valid, plan.reason
+    assert plan.seconds is not None
+    serial = poet.plan(problem, ram=keep_all * 9 // 10, transfers="serial", method="paging-greedy")
+    assert serial.seconds is not None
+    assert plan.seconds <= serial.seconds
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from poet.baselines.on_demand import Unobtainable
-from poet.planner.search.eager_page_outs import with_eager_page_outs
+from poet.planner.search.prefetch import beside_compute
 from poet.referee.replay import check
 from poet.referee.verdict import Report
 from poet.values.device import Costs
@@ -96,14 +96,9 @@ class _Jury:
 def _replayed(
     graph: Graph, costs: Costs, budget: Budget, schedule: Schedule
 ) -> tuple[Schedule, Report]:
-    report = check(draft(graph, costs, budget, schedule))
-    if budget.transfers == "overlap" and report.violation is not None:
-        eager = with_eager_page_outs(graph, schedule)
-        if eager != schedule:
-            again = check(draft(graph, costs, budget, eager))
-            if again.violation is None:
-                return eager, again
-    return schedule, report
+    if budget.transfers == "overlap":
+        return beside_compute(graph, costs, budget, schedule)
+    return schedule, check(draft(graph, costs, budget, schedule))
 
 
 def spread(most: int, count: int = 40) -> list[int]:

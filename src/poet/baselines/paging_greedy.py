@@ -2,9 +2,7 @@
 
 Ops run in the graph's order. When one needs room, the resident tensor whose next use is farthest
 away leaves (Belady's rule), written to the store first if it is needed again and not there yet;
-what nobody needs again is freed at once. Serial and free transfers need no more than that. When
-transfers overlap compute, a page-out still holds its bytes while the next op runs, so the walk is
-repeated with less and less RAM until the referee accepts one.
+what nobody needs again is freed at once.
 
 Not optimal, and not meant to be: a start and a yardstick.
 """
@@ -13,13 +11,9 @@ import heapq
 import time
 from math import inf
 
-import msgspec
-
 from poet.planner.proof.floor import memory_floor, pinned_beside, working_set_bytes
-from poet.referee.replay import check
 from poet.values.device import PLAIN, Costs, Run
 from poet.values.graph import Graph
-from poet.values.plan import draft
 from poet.values.schedule import (
     Budget,
     Compute,
@@ -32,7 +26,6 @@ from poet.values.schedule import (
 )
 
 NEVER = 1 << 60
-_SHARES = 16
 
 
 def paging_greedy(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:
@@ -43,28 +36,11 @@ def paging_greedy(graph: Graph, costs: Costs, budget: Budget, effort: Effort) ->
         reason = f"{least.cause} needs {least.nbytes:,} bytes; the budget is {budget.ram_bytes:,}"
         return Solution(status="unknown", reason=reason)
     deadline = time.monotonic() + effort.time_limit_seconds
-    solution = page_through(graph, costs, budget, deadline)
-    if budget.transfers != "overlap" or budget.ram_bytes is None or solution.status != "feasible":
-        return solution
-    floor = least.nbytes
-    for share in range(_SHARES + 1):
-        ram_bytes = budget.ram_bytes - (budget.ram_bytes - floor) * share // _SHARES
-        less = msgspec.structs.replace(budget, ram_bytes=ram_bytes)
-        solution = page_through(graph, costs, less, deadline)
-        if solution.status == "feasible":
-            report = check(draft(graph, costs, budget, solution.schedule))
-            if report.valid:
-                return solution
-        if time.monotonic() > deadline:
-            return solution
-    return Solution(
-        status="unknown",
-        reason="page-outs that run beside the next op hold more RAM than the budget has",
-    )
+    return page_through(graph, costs, budget, deadline)
 
 
 def page_through(graph: Graph, costs: Costs, budget: Budget, deadline: float = inf) -> Solution:
-    """One walk through the graph under `budget.ram_bytes`, transfers taken as serial.
+    """One walk through the graph under `budget.ram_bytes`.
 
     Gives up when the monotonic clock passes `deadline`.
     """

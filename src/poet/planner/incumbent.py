@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from poet.planner.model.staged import Staged, from_schedule, to_schedule
-from poet.planner.search.eager_page_outs import with_eager_page_outs
+from poet.planner.search.prefetch import beside_compute
 from poet.referee.replay import check
 from poet.values.device import Costs
 from poet.values.graph import Graph
@@ -74,10 +74,10 @@ class Incumbent:
         return self._replay(to_schedule(self.graph, self.costs, self.budget, staged))
 
     def _replay(self, schedule: Schedule) -> bool:
-        played = schedule
-        report = check(draft(self.graph, self.costs, self.budget, played))
-        if self.budget.transfers == "overlap" and report.violation is not None:
-            played = with_eager_page_outs(self.graph, schedule)
+        if self.budget.transfers == "overlap":
+            played, report = beside_compute(self.graph, self.costs, self.budget, schedule)
+        else:
+            played = schedule
             report = check(draft(self.graph, self.costs, self.budget, played))
         if report.violation is not None:
             self.last_rejection = report.violation.message

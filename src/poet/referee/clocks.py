@@ -6,8 +6,9 @@ are told what each instruction does by the referee, which knows the rules; a clo
 answers with when that begins and ends.
 """
 
+import heapq
 from collections.abc import Iterable
-from operator import itemgetter
+from math import inf
 from typing import NamedTuple
 
 from poet.values.device import Run
@@ -15,6 +16,8 @@ from poet.values.device import Run
 Instant = tuple[float, int]
 """A second of the step, and the place in line among all that happens at that second."""
 Interval = tuple[Instant, Instant]
+Fetching = tuple[Instant, Instant, Instant]
+"""A page-in: when it is issued, and has its bytes; when it begins; when it ends."""
 START: Instant = (0.0, -2)
 _FIRST = -1
 """The place of what a finished compute or transfer gives back: before anything else begins."""
@@ -72,9 +75,10 @@ class ListClock:
     def page_out(self, at: int, i: int, slot: int, seconds: float) -> Interval:
         return self._transfer(at, seconds)
 
-    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> Interval:
+    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> Fetching:
         self.resident += nbytes
-        return self._transfer(at, seconds)
+        begin, end = self._transfer(at, seconds)
+        return begin, begin, end
 
     def _transfer(self, at: int, seconds: float) -> Interval:
         begin = (self.makespan, 2 * at)
@@ -95,12 +99,15 @@ class ListClock:
 class TimelineClock:
     """Time and RAM where transfers run beside compute.
 
-    Instructions are issued in order; what is issued after a compute starts no earlier than its end.
-    A transfer waits for its channel, for an earlier transfer of the same slot, and then
-    runs by itself. A compute waits for the page-ins of its inputs, for the page-outs of those it
-    consumes, and, if it streams, for its slots and channels, which it holds until it ends. Bytes
-    count from the start of a page-in; after a free they count until the tensor's transfers are
-    done.
+    Instructions are issued in order, one after the other. What brings bytes, a compute or a
+    page-in, waits until there is room for them: tensors that were freed hold their bytes until
+    their transfers are done. What never fits is not waited for any further. A page-in has its bytes
+    from when it is issued.
+
+    What is issued after a compute starts no earlier than its end. A transfer waits for its channel,
+    for an earlier transfer of the same slot, and then runs by itself. A compute waits for the
+    page-ins of its inputs, for the page-outs of those it consumes, and, if it streams, for its
+    slots and channels, which it holds until it ends.
 
     Compute keeps the share `compute_speed` of its speed while a transfer runs beside it. Transfers
     are taken to run beside compute throughout, at the share `transfer_speed` of theirs.
@@ -109,23 +116,23 @@ class TimelineClock:
     def __init__(
         self,
         resident: int,
+        limit: int | None,
         duplex: bool,
         compute_speed: float = 1.0,
         transfer_speed: float = 1.0,
     ) -> None:
+        self.limit = limit
         self.compute_speed, self.transfer_speed = compute_speed, transfer_speed
-        self.issue_seconds = 0.0  # when the last compute issued so far ends
+        self.issue_seconds = 0.0  # when the next instruction may be issued
         self.channel_free = {"in": 0.0, "out": 0.0}
         self.duplex = duplex
         self.slot_free: dict[int, float] = {}
-        self.page_in_start: dict[int, float] = {}
         self.page_in_end: dict[int, float] = {}
         self.page_out_end: dict[int, float] = {}
-        self.resident = resident
-        self.level = 0  # RAM is judged at the end, not instruction by instruction
+        self.resident = self.level = resident
         self.makespan = 0.0
-        self.changes: list[tuple[Instant, int, int]] = []  # bytes, by the doing of an instruction
-        self.moments: list[Moment] = []
+        self.releases: list[tuple[float, int, int]] = []  # a heap: when, by whose doing, bytes
+        self.moments = [Moment(0.0, resident, None)]
 
     def compute(
         self,
@@ -149,19 +156,17 @@ class TimelineClock:
         }
         used = [way for way, streams in (("in", run.reads), ("out", run.writes)) if streams]
         waits += [self.channel_free[way] for way in used]
-        start = max(waits)
+        start = self._take(at, max(waits), brings + transient)
         streaming = max(busy.values()) if self.duplex else sum(busy.values())
         end = start + max(self._slowed(start, run.seconds), streaming)
         for way in used:
             self._hold_channel(way, end)
         for i in consumed:
             self._forget(i)
-        begins = (start, 2 * at)
-        ends = (end, _FIRST if end > start else 2 * at + 1)
-        self.changes += ((begins, brings + transient, at), (ends, -transient - leaves, at))
+        heapq.heappush(self.releases, (end, at, transient + leaves))
         self.issue_seconds = end
         self.makespan = max(self.makespan, end)
-        return begins, ends
+        return (start, 2 * at), (end, _FIRST if end > start else 2 * at + 1)
 
     def _slowed(self, start: float, seconds: float) -> float:
         """How long compute takes from `start` on, beside the transfers that are under way then.
@@ -177,37 +182,47 @@ class TimelineClock:
         self.page_out_end[i] = end
         return (start, 2 * at), (end, 2 * at + 1)
 
-    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> Interval:
+    def page_in(self, at: int, i: int, slot: int, seconds: float, nbytes: int) -> Fetching:
+        self.issue_seconds = self._take(at, self.issue_seconds, nbytes)
         start, end = self._transfer("in", slot, seconds)
-        self.page_in_start[i], self.page_in_end[i] = start, end
-        begins = (start, 2 * at)
-        self.changes.append((begins, nbytes, at))
-        return begins, (end, 2 * at + 1)
+        self.page_in_end[i] = end
+        return (self.issue_seconds, 2 * at), (start, 2 * at), (end, 2 * at + 1)
 
     def free(self, at: int, i: int, nbytes: int) -> Instant:
         now = self.issue_seconds
         done = max(now, self.page_in_end.get(i, 0.0), self.page_out_end.get(i, 0.0))
-        # A release that a transfer delays comes before whatever else happens at that second,
-        # unless the transfer takes no time at all and would be released before it came.
-        delayed = done > now and done > self.page_in_start.get(i, 0.0)
-        ends = (done, _FIRST if delayed else 2 * at)
-        self.changes.append((ends, -nbytes, at))
         self._forget(i)
-        return ends
+        if done > now:
+            heapq.heappush(self.releases, (done, at, nbytes))
+            return done, _FIRST
+        self._release(now)
+        self._change(now, -nbytes, at)
+        return now, 2 * at
 
     def finish(self) -> Moment:
-        self.changes.sort(key=itemgetter(0))
-        level = self.resident
-        self.moments = [Moment(0.0, level, None)]
-        for (seconds, _), change, at in self.changes:
-            level += change
-            self.moments.append(Moment(seconds, level, at))
+        """The moment of the peak: the earliest of the highest."""
+        self._release(inf)
         return max(self.moments, key=lambda moment: moment.ram_bytes)
 
-    def first_above(self, limit: int | None) -> Moment | None:
-        if limit is None:
-            return None
-        return next((moment for moment in self.moments if moment.ram_bytes > limit), None)
+    def _take(self, at: int, since: float, nbytes: int) -> float:
+        """Have so many bytes more, from `since` on or as soon as they fit; says when."""
+        self._release(since)
+        if self.limit is not None:
+            while self.resident + nbytes > self.limit and self.releases:
+                since = self.releases[0][0]
+                self._release(since)
+        self._change(since, nbytes, at)
+        return since
+
+    def _release(self, until: float) -> None:
+        while self.releases and self.releases[0][0] <= until:
+            seconds, at, nbytes = heapq.heappop(self.releases)
+            self._change(seconds, -nbytes, at)
+
+    def _change(self, seconds: float, nbytes: int, at: int) -> None:
+        self.resident += nbytes
+        self.level = self.resident
+        self.moments.append(Moment(seconds, self.resident, at))
 
     def _transfer(self, way: str, slot: int, seconds: float) -> tuple[float, float]:
         start = max(self.issue_seconds, self.channel_free[way], self.slot_free.get(slot, 0.0))
@@ -222,5 +237,5 @@ class TimelineClock:
             self.channel_free[each] = end
 
     def _forget(self, i: int) -> None:
-        for times in (self.page_in_start, self.page_in_end, self.page_out_end):
+        for times in (self.page_in_end, self.page_out_end):
             times.pop(i, None)

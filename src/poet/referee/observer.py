@@ -49,9 +49,10 @@ class Computed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paged(msgspec.Struct, frozen=True, kw_only=True):
-    """A page-out or a page-in. The bytes of a page-in come at `begin`."""
+    """A page-out or a page-in. The bytes of a page-in come when it is `issued`."""
 
     tensor: int
+    issued: Instant
     begin: Instant
     end: Instant
     places: Places

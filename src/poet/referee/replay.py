@@ -6,9 +6,8 @@ the same walk into time and RAM.
 
 Rules of two kinds. A broken *state* rule (an input that is not there) ends the replay, since what
 would follow has no meaning. A broken *limit* (RAM, store, deadline) is recorded and the replay goes
-on, so that the true peak is known. The report names the first violation in the list's order; under
-`overlap` RAM is a matter of time, so it is judged when the list is done, after all other rules, and
-the earliest moment counts. The deadline is judged last.
+on, so that the true peak is known. The report names the first violation in the list's order. The
+deadline is judged last.
 
 Totals in the report cover the instructions that ran. Whoever wants to know more than totals listens
 (`observer`): this is the one place that knows what an instruction does.
@@ -73,6 +72,7 @@ class _Replay:
         if self.budget.transfers == "overlap":
             self.clock = TimelineClock(
                 resident,
+                self.budget.ram_bytes,
                 self.costs.duplex,
                 self.costs.compute_speed_in_overlap,
                 self.costs.transfer_speed_in_overlap,
@@ -101,11 +101,6 @@ class _Replay:
         except _StateBroken:
             pass
         peak = self.clock.finish()
-        if isinstance(self.clock, TimelineClock):
-            first = self.clock.first_above(self.budget.ram_bytes)
-            if first is not None:
-                self.now = first.instruction
-                self.check_ram_level(first.ram_bytes)
         self.now = None
         self.check_deadline()
         idle_joules = self.costs.idle_watts * self.clock.makespan
@@ -173,10 +168,7 @@ class _Replay:
         return f"{verb} of {self.graph.tensor_text(instruction.tensor)}"
 
     def check_ram(self) -> None:
-        self.check_ram_level(self.clock.level)
-
-    def check_ram_level(self, level: int) -> None:
-        limit = self.budget.ram_bytes
+        level, limit = self.clock.level, self.budget.ram_bytes
         if limit is not None and level > limit:
             op = tensor = None
             if self.now is not None:
@@ -348,7 +340,7 @@ class _Replay:
         self.move(PageOut, i, price.out_seconds, price.out_joules)
         moved = self.put_in_store(i)
         if self.observer is not None:
-            told = Paged(tensor=i, begin=begin, end=end, places=self.places(moved))
+            told = Paged(tensor=i, issued=begin, begin=begin, end=end, places=self.places(moved))
             self.observer.on_page_out(at, told)
 
     def page_in(self, at: int, i: int) -> None:
@@ -360,12 +352,14 @@ class _Replay:
             text = f"cannot page in {self.graph.tensor_text(i)}: it is in RAM"
             raise self.broken("already-in-ram", text, tensor=i)
         price = self.costs.tensors[i]
-        begin, end = self.clock.page_in(at, i, self.slot[i], price.in_seconds, self.nbytes[i])
+        issued, begin, end = self.clock.page_in(
+            at, i, self.slot[i], price.in_seconds, self.nbytes[i]
+        )
         self.move(PageIn, i, price.in_seconds, price.in_joules)
         self.in_ram.add(i)
         self.check_ram()
         if self.observer is not None:
-            told = Paged(tensor=i, begin=begin, end=end, places=self.places([i]))
+            told = Paged(tensor=i, issued=issued, begin=begin, end=end, places=self.places([i]))
             self.observer.on_page_in(at, told)
 
     def move(

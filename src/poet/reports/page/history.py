@@ -142,7 +142,7 @@ class _Recorder(Observer):
         self.page("page_out", at, page)
 
     def on_page_in(self, at: int, page: Paged) -> None:
-        self.change(at, page.begin, at, self.by_kind([page.tensor]))
+        self.change(at, page.issued, at, self.by_kind([page.tensor]))
         self.page("page_in", at, page)
 
     def on_free(self, at: int, free: Freed) -> None:
