@@ -312,7 +312,9 @@ def test_every_serial_schedule_is_an_overlapped_one_and_never_slower() -> None:
         )
         loose = msgspec.structs.replace(
             random_budget(rng, graph),
-            transfers="serial", ram_bytes=None, deadline_seconds=None,
+            transfers="serial",
+            ram_bytes=None,
+            deadline_seconds=None,
         )
         schedule = random_schedule(rng, graph, costs, loose)
         serial = check(draft(graph, costs, loose, schedule))

@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from poet.planner.model.staged import Staged, from_schedule, to_schedule
 from poet.planner.search.prefetch import beside_compute
@@ -39,6 +40,23 @@ class Best:
     staged: Staged | None
 
 
+class TimePrices(NamedTuple):
+    """Joules that a second is worth: of compute, of page-ins, of page-outs."""
+
+    compute: float
+    page_in: float
+    page_out: float
+
+
+class Leaning(NamedTuple):
+    """What the best relaxation so far leans to, rounded: rows of bits, by stage."""
+
+    keep: list[int]
+    """Tensors that are kept into a stage ..."""
+    load: list[int]
+    """... and that are loaded in it, if they are missing."""
+
+
 class Incumbent:
     def __init__(self, graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> None:
         self.graph, self.costs, self.budget, self.effort = graph, costs, budget, effort
@@ -49,6 +67,8 @@ class Incumbent:
         self.bound_joules = 0.0
         self.bound_source: BoundSource = "certified"
         self.prices: Prices | None = None
+        self.time_prices: TimePrices | None = None
+        self.leaning: Leaning | None = None
         self.any_order_joules: float | None = None
         self.proven_infeasible = False
         self.last_rejection = ""

@@ -43,6 +43,8 @@ def relaxation(
             deadline_seconds=budget.deadline_seconds,
             memory_rows=np.concatenate([NOTHING, *memory.rows]),
             memory_columns=memory.columns,
-            deadline_row=relaxed.deadline_row,
+            time=relaxed.time,
             first_choices=columns[columns >= 0],
+            keep=tuple(relaxed.keep),
+            load=tuple(relaxed.load),
         )

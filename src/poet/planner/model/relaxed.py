@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from poet.planner.model.matrix import Builder, Floats, Ints, Milp
 from poet.planner.model.reach import Reach
+from poet.planner.model.relaxed_time import Time, rows_6_time
 from poet.values.device import Costs, Run
 from poet.values.graph import Graph
 from poet.values.schedule import Budget
@@ -47,9 +48,13 @@ class Relaxation:
     deadline_seconds: float | None
     memory_rows: Ints
     memory_columns: Ints
-    deadline_row: int
+    time: Time
     first_choices: Ints
     """Columns that decide most: what is kept, and what goes to the store."""
+    keep: tuple[Ints, ...]
+    """For each tensor its columns of being kept into a stage, from the one after its maker's."""
+    load: tuple[Ints, ...]
+    """The same of being loaded in it."""
 
 
 def masks(
@@ -123,14 +128,13 @@ class Relaxed:
         self.builder = Builder(check)
         self.cut_stages = cut_stages
         self.pinned = frozenset(budget.pinned)
-        self.deadline_row = -1
         self.columns_compute()
         self.columns_tensors()
         self.rows_2_3_1_runs()
         self.rows_3_3_4_copies()
         self.rows_3_5_ends()
         self.rows_3_7_store_size()
-        self.rows_6_deadline()
+        self.time = rows_6_time(self)
 
     def units(self, nbytes: float) -> float:
         return float(np.floor(nbytes / self.unit_bytes))
@@ -138,6 +142,8 @@ class Relaxed:
     # Prices (FORMULATION 5)
 
     def price(self, joules: float, compute_seconds: float, transfer_seconds: float) -> float:
+        if self.budget.transfers == "overlap":
+            return self.scale * joules  # idle watts are for the makespan (relaxed_time.py)
         seconds = compute_seconds
         if self.budget.transfers == "serial":
             seconds += transfer_seconds
@@ -429,25 +435,3 @@ class Relaxed:
             if i in way.writes:
                 columns += [int(c) for c in way.columns]
         return [c for c in columns if c >= 0]
-
-    def rows_6_deadline(self) -> None:
-        """6: compute seconds, and with serial transfers theirs too, end before the deadline."""
-        deadline = self.budget.deadline_seconds
-        if deadline is None:
-            return
-        builder, serial = self.builder, self.budget.transfers == "serial"
-        unit = deadline or 1.0
-        row = builder.new_rows(1, high=deadline / unit * (1 + 1e-9))
-        self.deadline_row = int(row[0])
-
-        def add(columns: Ints, seconds: float | Floats) -> None:
-            builder.add(np.full(columns.size, row[0]), columns, seconds / unit)
-
-        for v, ways in enumerate(self.ways):
-            for way in ways:
-                streams = (*way.run.reads, *way.run.writes)
-                moving = sum(stream.seconds for stream in streams) if serial else 0.0
-                add(way.columns, (way.run.seconds + moving) * self.share[v])
-        for i, price in enumerate(self.costs.tensors if serial else ()):
-            add(self.load[i], price.in_seconds)
-            add(self.store[[i]], price.out_seconds)

@@ -14,6 +14,8 @@ share. This is a linear program in the r_i, and its dual values certify its boun
 the bound in the given order (bounds.py): nothing is regained twice.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from poet.planner.backends import Backend, Limits
@@ -27,16 +29,25 @@ from poet.values.schedule import Budget
 SECONDS = 5.0
 
 
-def any_order_bound(graph: Graph, costs: Costs, budget: Budget, backend: Backend) -> float:
-    """Joules that no schedule undercuts, in whatever order."""
+class AnyOrder(NamedTuple):
+    """Joules that no schedule undercuts, in whatever order, and what a byte more would save."""
+
+    joules: float
+    joules_per_byte: float
+
+
+def any_order_bound(graph: Graph, costs: Costs, budget: Budget, backend: Backend) -> AnyOrder:
+    """The bound, and the duals' word on RAM."""
     prices = _Prices(costs, budget)
     least = sum(min(map(prices.run, runs)) for runs in _usable(costs, budget))
     if budget.ram_bytes is None:
-        return least
-    milp, scale = _program(graph, costs, budget, prices)
+        return AnyOrder(least, 0.0)
+    milp, scale, unit = _program(graph, costs, budget, prices)
     answer = backend.solve_linear(milp, Limits(seconds=SECONDS))
-    more = 0.0 if answer.duals is None else safe_bound(milp, answer.duals) / scale
-    return least + max(0.0, more)
+    if answer.duals is None:
+        return AnyOrder(least, 0.0)
+    more = safe_bound(milp, answer.duals) / scale
+    return AnyOrder(least + max(0.0, more), max(0.0, float(answer.duals.sum())) / scale / unit)
 
 
 class _Prices:
@@ -61,8 +72,8 @@ def _usable(costs: Costs, budget: Budget) -> list[list[Run]]:
     ]
 
 
-def _program(graph: Graph, costs: Costs, budget: Budget, prices: _Prices) -> tuple[Milp, float]:
-    """Rows of `bytes regained ≥ bytes too many`, one an op."""
+def _program(graph: Graph, costs: Costs, budget: Budget, prices: _Prices) -> tuple[Milp, float, float]:
+    """Rows of `bytes regained ≥ bytes too many`, one an op; its scale, and its unit of bytes."""
     usable = _usable(costs, budget)
     price = [_regained(graph, costs, budget, prices, usable, i) for i in range(len(graph.tensors))]
     finite = [each for each in price if np.isfinite(each)]
@@ -86,7 +97,7 @@ def _program(graph: Graph, costs: Costs, budget: Budget, prices: _Prices) -> tup
         if excess > 0:
             row = builder.new_rows(1, low=excess / unit)
             builder.add(np.full(there.size, row[0]), columns[there], size[there] / unit)
-    return builder.finish(), scale
+    return builder.finish(), scale, unit
 
 
 def _regained(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from poet.planner.backends import Backend, Limits
-from poet.planner.incumbent import Incumbent
+from poet.planner.incumbent import Incumbent, Leaning, TimePrices
 from poet.planner.model.matrix import Floats
 from poet.planner.model.relax import relaxation
 from poet.planner.model.relaxed import Relaxation
@@ -35,6 +35,8 @@ what follows each round. By hand, the seconds tried at 0.25 and 1."""
 EXACT_OPS = 60
 """Up to so many ops the whole model, too, is small enough to branch on: linear-m4 has
 2,474 columns with 27, vgg16-m4 22,724 with 81. By hand, between the two."""
+HALF = 0.5
+"""Of a relaxed choice, to be taken for made."""
 HELPS = 0.01
 """A larger window that takes less than this share off the gap ends the climb: the next one costs at
 least twice as much. By hand, tried at 0.003 and 0.03."""
@@ -67,8 +69,10 @@ class Bounds:
 
     def _climb(self) -> Iterator[None]:
         inc = self.incumbent
-        inc.any_order_joules = any_order_bound(inc.graph, inc.costs, inc.budget, self.backend)
-        inc.raise_bound(inc.any_order_joules, "certified")
+        found = any_order_bound(inc.graph, inc.costs, inc.budget, self.backend)
+        inc.any_order_joules = found.joules
+        inc.prices = Prices(joules_per_byte=found.joules_per_byte, joules_per_second=0.0)
+        inc.raise_bound(found.joules, "certified")
         yield
         units = candidate_units(inc)
         for unit in units:
@@ -101,7 +105,7 @@ class Bounds:
             if inc.best is not None:
                 cutoff = inc.best.joules * scale * (1 - inc.effort.relative_gap / 2)
             tree.step(cutoff, inc.remaining)
-            inc.raise_bound(tree.bound / scale, "certified")
+            inc.raise_bound(min(tree.bound / scale, model.time.most_joules), "certified")
             nodes += 1
             if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
                 yield
@@ -141,14 +145,20 @@ class Bounds:
         if answer.duals is None:
             return
         joules = safe_bound(model.milp, answer.duals) / model.scale
+        joules = min(joules, model.time.most_joules)
         if joules > self.best:
             self.best, self.best_unit = joules, unit
             inc.raise_bound(joules, "certified")
             inc.prices = _prices(model, answer.duals)
+            inc.time_prices = _time_prices(model, answer.duals)
+            if answer.values is not None:
+                inc.leaning = _leaning(inc, model, answer.values)
 
     def _prove_infeasible(self, model: Relaxation) -> None:
         """Certified: along a dual ray the bound passes what any point of the box could cost."""
         inc, milp = self.incumbent, model.milp
+        if np.isfinite(model.time.most_joules):
+            return  # a longer makespan than the program's would do
         session = self.backend.session(milp, self._limits(inc.remaining))
         answer = session.solve(milp.low, milp.high, inc.remaining)
         if answer.ray is None or answer.duals is None:
@@ -162,16 +172,33 @@ class Bounds:
 def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
     """The stage at whose start most bytes wait to be used, were everything kept: worth a cut.
 
-    Pinned tensors are there in any case and say nothing of where.
+    Pinned tensors are there in any case and say nothing of where. Where transfers run beside
+    compute, what goes must come again in time, so the stage after the op beside which most waits,
+    with what must be in RAM when the step ends, is worth another.
     """
-    graph, pinned = incumbent.graph, frozenset(incumbent.budget.pinned)
-    waiting = np.zeros(len(graph.ops) + 1)
+    graph, budget = incumbent.graph, incumbent.budget
+    count = len(graph.ops)
+    waiting, wanted = np.zeros(count + 1), np.zeros(count + 1)
     for i, tensor in enumerate(graph.tensors):
         maker, readers = graph.producer[i], graph.readers[i]
-        if readers and i not in pinned:
-            first = 0 if maker is None else maker + 1
+        first = 0 if maker is None else maker + 1
+        if i in budget.pinned:
+            continue
+        if readers:
             waiting[first : readers[-1] + 1] += tensor.nbytes
-    return (int(np.argmax(waiting)),) if waiting.any() else ()
+        if budget.end.get(i) in ("ram", "both"):
+            wanted[first:] += tensor.nbytes
+        elif readers:
+            wanted[first : readers[-1] + 1] += tensor.nbytes
+    stages: list[int] = [int(np.argmax(waiting))] if waiting.any() else []
+    if budget.transfers == "overlap":
+        for v, op in enumerate(graph.ops):
+            least = min(run.workspace_bytes for run in incumbent.costs.ops[v].values())
+            seats = {pair.output for pair in op.in_place}
+            new = sum(graph.tensors[i].nbytes for i in op.outputs if i not in seats)
+            wanted[v] += least + new
+        stages.append(int(np.argmax(wanted)) + 1)
+    return tuple(dict.fromkeys(stages))
 
 
 def _prices(model: Relaxation, duals: Floats) -> Prices:
@@ -180,12 +207,44 @@ def _prices(model: Relaxation, duals: Floats) -> Prices:
     reduced, _ = reduced_costs(milp, duals)
     rows = duals[np.isin(milp.row_ids, model.memory_rows)].sum()
     per_unit = -np.minimum(0.0, reduced[model.memory_columns]).sum() - rows
-    deadline = duals[milp.row_ids == model.deadline_row].sum()
-    seconds = model.deadline_seconds or 1.0
+    deadline = -duals[milp.row_ids == model.time.deadline_row].sum()
+    if model.time.ends.size and model.deadline_seconds is not None:
+        deadline = -reduced[model.time.ends[-1]]
     return Prices(
         joules_per_byte=max(0.0, float(per_unit / model.scale / model.unit_bytes)),
-        joules_per_second=max(0.0, float(-deadline / model.scale / seconds)),
+        joules_per_second=max(0.0, float(deadline / model.scale / model.time.unit_seconds)),
     )
+
+
+def _leaning(incumbent: Incumbent, model: Relaxation, values: Floats) -> Leaning:
+    graph = incumbent.graph
+    stages = len(graph.ops) + 1
+    keep, load = [0] * (stages + 1), [0] * stages
+    for i, maker in enumerate(graph.producer):
+        first = 0 if maker is None else maker + 1
+        kept = model.keep[i]
+        for stage in (first + np.flatnonzero(values[kept] > HALF)).tolist() if kept.size else ():
+            keep[stage] |= 1 << i
+        loaded = model.load[i]
+        there = loaded >= 0
+        if there.any() and values[loaded[there]].sum() > HALF:
+            for stage in range(first, stages):
+                load[stage] |= 1 << i
+        if incumbent.budget.end.get(i, "store") != "store":
+            keep[stages] |= 1 << i
+    return Leaning(keep, load)
+
+
+def _time_prices(model: Relaxation, duals: Floats) -> TimePrices:
+    """What a second of compute and of transfers is worth, by the dual values of time's rows."""
+    of_row = dict(zip(model.milp.row_ids.tolist(), duals.tolist(), strict=True))
+
+    def price(rows: list[tuple[int, float]]) -> float:
+        worth = -sum(weight * of_row.get(row, 0.0) for row, weight in rows)
+        return max(0.0, float(worth / model.scale / model.time.unit_seconds))
+
+    time = model.time
+    return TimePrices(price(time.compute), price(time.page_in), price(time.page_out))
 
 
 def candidate_units(incumbent: Incumbent) -> list[int]:

@@ -109,6 +109,21 @@ class Annealer:
             return best
         return best if self.joules(best) < self.joules(start) else start
 
+    def lean(
+        self, keep: list[int], load: list[int], *, seconds: float, moves: int | None, seed: int = 0
+    ) -> Schedule | None:
+        """The best schedule found from such choices, one row of bits a stage; None if none is."""
+        if not self._flat.possible:
+            return None
+        first, again = self._flat.variants_used(None)
+        self._give(keep, load, first, again)
+        done = ctypes.c_int64()
+        limit = -1 if moves is None else moves
+        found = self._library.poet_anneal_lean(
+            self._search, seconds, limit, seed % 2**64, ctypes.byref(done)
+        )
+        return self._best() if found else None
+
     def represented(self, schedule: Schedule) -> Schedule | None:
         """A schedule as the search sees it: the same for one with stages, else what comes nearest;
         None where that is not valid."""
@@ -157,11 +172,13 @@ class Annealer:
     def _set(self, schedule: Schedule) -> None:
         """Make the search start from the choices nearest to a schedule."""
         choices = Choices(self._graph, self._costs, self._budget, schedule)
-        first, again = self._flat.variants_used(choices)
+        self._give(choices.keep, choices.page, *self._flat.variants_used(choices))
+
+    def _give(self, keep: list[int], page: list[int], first: list[int], again: list[int]) -> None:
         self._library.poet_anneal_set(
             self._search,
-            _as_words(choices.keep, self._words),
-            _as_words(choices.page, self._words),
+            _as_words(keep, self._words),
+            _as_words(page, self._words),
             (ctypes.c_int32 * len(first))(*first),
             (ctypes.c_int32 * len(again))(*again),
         )
@@ -348,14 +365,16 @@ class _FlatProblem:
             for i, place in budget.end.items()
         )
 
-    def variants_used(self, choices: Choices) -> tuple[list[int], list[int]]:
-        """The numbers of the variants that a schedule uses, for first and later runs."""
+    def variants_used(self, choices: Choices | None) -> tuple[list[int], list[int]]:
+        """The numbers of the variants that a schedule uses, for first and later runs; without one
+        the usual."""
         at, again_at = self.columns["variants_at"], self.columns["again_at"]
+        named = ({}, {}) if choices is None else (choices.first, choices.again)
         first, again = [], []
         for k in range(len(at) - 1):
             number = {self.variant_names[n]: n for n in range(at[k], at[k + 1])}
             allowed = self.columns["again"][again_at[k] : again_at[k + 1]]
-            first.append(number.get(choices.first.get(k, ""), at[k]))
-            later = number.get(choices.again.get(k, ""), allowed[0])
+            first.append(number.get(named[0].get(k, ""), at[k]))
+            later = number.get(named[1].get(k, ""), allowed[0])
             again.append(later if later in allowed else allowed[0])
         return first, again

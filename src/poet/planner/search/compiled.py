@@ -26,6 +26,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("free", None, (pointer,)),
         ("greedy", number, (pointer, real)),
         ("run", number, (pointer, real, whole, ctypes.c_uint64, pointer)),
+        ("lean", number, (pointer, real, whole, ctypes.c_uint64, pointer)),
         ("emit", whole, (pointer, pointer, whole)),
         ("set", None, (pointer, pointer, pointer, pointer, pointer)),
         ("restore", None, (pointer,)),

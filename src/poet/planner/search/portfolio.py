@@ -18,6 +18,7 @@ from poet.planner.proof.floor import least_joules
 from poet.planner.search.strategies import (
     Annealing,
     EndOfWork,
+    LeanAnnealing,
     NarrowedAnnealing,
     Opening,
     PricedTime,
@@ -45,6 +46,7 @@ Portfolio = tuple[Callable[[Worker], Strategy], ...]
 TIMED: Portfolio = (
     Opening,
     ProofByRate,
+    LeanAnnealing,
     WholeModel,
     PricedTime,
     NarrowedAnnealing,
@@ -56,6 +58,7 @@ COUNTED: Portfolio = (
     Opening,
     ProofInTurn,
     EndOfWork,
+    LeanAnnealing,
     WholeModel,
     PricedTime,
     NarrowedAnnealing,
@@ -123,6 +126,7 @@ def _work(worker: Worker, portfolio: Portfolio) -> None:
     """Ask the strategies in order; the first that is due does a step; again, until it is over."""
     strategies = [strategy(worker) for strategy in portfolio]
     while not worker.incumbent.finished:
+        worker.refresh()
         due = next(strategy for strategy in strategies if strategy.is_due())
         side = due.side
         if side is None:

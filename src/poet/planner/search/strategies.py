@@ -10,8 +10,9 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from poet.planner.incumbent import Leaning
 from poet.planner.model.staged import from_schedule
-from poet.planner.search.worker import SMALL_OPS, Side, Tools, Worker
+from poet.planner.search.worker import SMALL_OPS, Side, Worker
 from poet.referee.replay import check
 from poet.values.plan import draft
 from poet.values.schedule import Schedule
@@ -39,6 +40,10 @@ FIRST_PRICE, PRICE_STEP, PRICE_TRIALS = 0.2, 4.0, 9
 """Watts for each second, as a share of keep-all's mean; by how much it grows or falls until one
 price is too low and another high enough; and how often it is bisected. Of the prices tried on
 resnet18_cifar-a72 (docs/decisions/022) 0.2 was best."""
+LEAN_TRIALS, LEAN_SECONDS, LEAN_MOVES = 4, 1.0, 200_000
+"""So often annealing starts from what a relaxation leans to, and again while that helps; so long
+each. By hand: of twelve runs on gpt2 with 700 MB on an h200 half stayed in the relaxation's valley,
+long ones no more often than short ones (docs/decisions/023)."""
 MOST_IDLE_WINDOWS = 6
 """So many windows without a gain, and annealing has a turn. By hand, tried at 3 and 12."""
 
@@ -68,7 +73,7 @@ class Opening:
         self.is_open = True
         assert self.worker.tools.annealer is not None
         seconds = self.worker.pace.opening()
-        self.worker.offer(self.worker.tools.annealer.greedy(seconds))
+        self.worker.incumbent.offer(self.worker.tools.annealer.greedy(seconds))
 
 
 class ProofByRate:
@@ -144,7 +149,7 @@ class WholeModel:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        kinds: tuple[Tools | None, ...] = (*worker.narrowed, None)  # None: the budget asked
+        kinds: tuple[int | None, ...] = (*range(len(worker.narrowed)), None)  # None: the one asked
         small = len(worker.incumbent.graph.ops) <= SMALL_OPS
         self.questions = [
             (kind, window) for window in WHOLE_WINDOWS for kind in kinds if worker.leads and small
@@ -157,13 +162,14 @@ class WholeModel:
     def step(self) -> None:
         inc, (kind, window) = self.worker.incumbent, self.questions.pop(0)
         assert inc.best is not None
-        windows, start = self.worker.tools.windows, inc.best.staged
+        tools, start = self.worker.tools, inc.best.staged
         if kind is not None:
-            windows, known = kind.windows, kind.best
+            tools = self.worker.narrowed[kind]
+            known = tools.best
             start = None if known is None else from_schedule(inc.graph, inc.costs, known)
-        found, proven = windows.whole(start, window, *self.worker.pace.whole())
+        found, proven = tools.windows.whole(start, window, *self.worker.pace.whole())
         inc.offer_staged(found)
-        if not proven or (kind is not None and not kind.budget.recompute):
+        if not proven or (kind is not None and not tools.budget.recompute):
             self.questions = [question for question in self.questions if question[0] is not kind]
 
 
@@ -188,7 +194,7 @@ class NarrowedAnnealing:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.turns = itertools.cycle(worker.narrowed)
+        self.turns = itertools.count()
 
     def is_due(self) -> bool:
         worker = self.worker
@@ -196,7 +202,8 @@ class NarrowedAnnealing:
         return turn and bool(worker.narrowed) and _annealing_is_due(worker)
 
     def step(self) -> None:
-        worker, tools = self.worker, next(self.turns)
+        worker = self.worker
+        tools = worker.narrowed[next(self.turns) % len(worker.narrowed)]
         worker.idle_windows = 0
         assert tools.annealer is not None
         seconds, moves = worker.pace.anneal(worker.round)
@@ -264,6 +271,39 @@ class PricedTime:
             self.price *= PRICE_STEP if is_late else 1 / PRICE_STEP
 
 
+class LeanAnnealing:
+    """Annealing from what the relaxation leans to, without heating it up, while it is new."""
+
+    side: ClassVar[Side | None] = "schedule"
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.known: Leaning | None = None
+        self.trials = 0
+
+    def is_due(self) -> bool:
+        leaning = self.worker.incumbent.leaning
+        if leaning is None or self.worker.tools.annealer is None:
+            return False
+        if leaning is not self.known:
+            self.known, self.trials = leaning, LEAN_TRIALS
+        return self.trials > 0
+
+    def step(self) -> None:
+        worker, annealer = self.worker, self.worker.tools.annealer
+        assert annealer is not None
+        assert self.known is not None
+        self.trials -= 1
+        seconds, moves = worker.pace.anneal(worker.round)
+        seed = next(worker.team.seeds)
+        keep, load = self.known
+        seconds = min(seconds, LEAN_SECONDS)
+        moves = None if moves is None else min(moves, LEAN_MOVES)
+        found = annealer.lean(keep, load, seconds=seconds, moves=moves, seed=seed)
+        if worker.incumbent.offer(found):
+            self.trials += 1
+
+
 class Annealing:
     """Annealing from the incumbent; every other time while young from its own greedy start."""
 
@@ -284,7 +324,7 @@ class Annealing:
         start = None if afresh or best is None else best.schedule
         seconds, moves = worker.pace.anneal(worker.round)
         seed = next(worker.team.seeds)
-        worker.offer(annealer.run(start, seconds=seconds, moves=moves, seed=seed))
+        worker.incumbent.offer(annealer.run(start, seconds=seconds, moves=moves, seed=seed))
 
 
 class WindowSearch:

@@ -17,6 +17,7 @@ from poet.planner.incumbent import Incumbent
 from poet.planner.model.build import Model, build_model
 from poet.planner.model.points import column_spans, decode, encode
 from poet.planner.model.staged import Staged
+from poet.values.device import Costs
 from poet.values.graph import Graph
 from poet.values.schedule import Budget
 
@@ -32,10 +33,16 @@ class Windows:
     """One neighbourhood search; holds a model that contains the incumbent's runs."""
 
     def __init__(
-        self, incumbent: Incumbent, budget: Budget, backend: Backend, seed: int, window: int
+        self,
+        incumbent: Incumbent,
+        costs: Costs,
+        budget: Budget,
+        backend: Backend,
+        seed: int,
+        window: int,
     ) -> None:
         self.incumbent, self.budget, self.backend = incumbent, budget, backend
-        self.graph, self.costs = incumbent.graph, incumbent.costs
+        self.graph, self.costs = incumbent.graph, costs
         self.random = random.Random(seed)
         self.window = window
         self.free_columns = float(FIRST)

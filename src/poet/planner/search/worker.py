@@ -12,10 +12,11 @@ from typing import Literal
 import msgspec
 
 from poet.planner.backends import find_backend
-from poet.planner.incumbent import Incumbent
+from poet.planner.incumbent import Incumbent, TimePrices
 from poet.planner.proof.bounds import Bounds
 from poet.planner.search.anneal import Annealer
 from poet.planner.search.pace import Counted, Pace, Timed
+from poet.planner.search.steering import steered
 from poet.planner.search.windows import Windows
 from poet.values.device import Costs
 from poet.values.schedule import Budget, Schedule
@@ -31,9 +32,6 @@ RERUN_WINDOW, RERUN_WINDOW_OF_LARGE = 30, 12
 """How many stages before a reader the models around the incumbent may recompute in (formulation
 §8), besides all that the incumbent recomputes. By hand; the first tried at 15 and 60
 (docs/decisions/006)."""
-OVERLAP_WAYS = ((1.0, True), (1.0, False), (0.95, True), (0.9, True), (0.8, True), (0.6, True))
-"""Under overlap: so much of the RAM, with or without paging. By hand: from what gives up least to
-what gives up most, and the first that the referee accepts stays."""
 RATE_MEMORY = 0.6
 """Of a rate, so much is kept when a new one is seen. By hand, tried at 0.3 and 0.9."""
 
@@ -73,14 +71,14 @@ class Tools:
     Without a compiler there is no annealer, and windows must do.
     """
 
-    def __init__(self, team: Team, budget: Budget, seed: int) -> None:
+    def __init__(self, team: Team, costs: Costs, budget: Budget, seed: int) -> None:
         inc = team.incumbent
         self.budget = budget
         self.annealer: Annealer | None = None
         with suppress(RuntimeError):
-            self.annealer = team.annealer(inc.costs, budget)
+            self.annealer = team.annealer(costs, budget)
         window = RERUN_WINDOW if len(inc.graph.ops) <= SMALL_OPS else RERUN_WINDOW_OF_LARGE
-        self.windows = Windows(inc, budget, team.backend, seed, window)
+        self.windows = Windows(inc, costs, budget, team.backend, seed, window)
         self.best: Schedule | None = None
         """Of a narrower budget than the one asked: the best within it, rarely the incumbent."""
 
@@ -102,9 +100,8 @@ class Ledger:
 class Worker:
     """One worker. The first one leads: it opens, and tries the whole model. One raises the bound.
 
-    Where transfers overlap compute, a page-out holds its bytes into the next op and a page-in makes
-    its reader wait, which neither the annealer nor the model knows; they are given less RAM, or no
-    paging, until the referee accepts what they make.
+    Where transfers run beside compute, its tools know of time what it is worth (`steering`), and
+    they are made anew when that is better known.
     """
 
     def __init__(self, team: Team, *, leads: bool, proves: bool) -> None:
@@ -116,17 +113,23 @@ class Worker:
         self.round = 1
         self.idle_windows = 0
         self.ledger = Ledger()
-        overlap = inc.budget.transfers == "overlap"
-        self.ways = list(OVERLAP_WAYS) if overlap else [(1.0, True)]
-        self.tools = self._next_way()
-        self.narrowed = () if overlap else self._narrowed()
+        self.steered_by: TimePrices | None = None
+        self.refresh()
 
-    def offer(self, schedule: Schedule | None) -> None:
-        """Under overlap: what the referee did not take is tried again another way."""
-        taken = self.incumbent.offer(schedule)
-        if not taken and self.ways and self.incumbent.last_rejection:
-            self.incumbent.last_rejection = ""
-            self.tools = self._next_way()
+    def refresh(self) -> None:
+        """Make the tools, or make them anew if time has got another price."""
+        inc = self.incumbent
+        costs, budget, prices = inc.costs, inc.budget, None
+        if budget.transfers == "overlap":
+            prices = inc.time_prices or TimePrices(*[costs.idle_watts] * 3)  # as if in turns
+            if prices == self.steered_by:
+                return
+            costs, budget = steered(costs, budget, prices)
+        elif hasattr(self, "tools"):
+            return
+        self.steered_by = prices
+        self.tools = Tools(self.team, costs, budget, self.seed)
+        self.narrowed = self._narrowed(costs, budget)
 
     def standing(self, side: Side) -> float:
         """Where that side of the gap is, as a share of keep-all's joules."""
@@ -136,21 +139,11 @@ class Worker:
         moved = self.incumbent.bound_joules if side == "bound" else best.joules
         return moved / self.incumbent.keep_all_joules
 
-    def _next_way(self) -> Tools:
-        share, paging = self.ways.pop(0)
-        budget = self.incumbent.budget
-        if share < 1.0 and budget.ram_bytes is not None:
-            budget = msgspec.structs.replace(budget, ram_bytes=int(share * budget.ram_bytes))
-        if not paging:
-            budget = msgspec.structs.replace(budget, paging=False)
-        return Tools(self.team, budget, self.seed)
-
-    def _narrowed(self) -> tuple[Tools, ...]:
+    def _narrowed(self, costs: Costs, budget: Budget) -> tuple[Tools, ...]:
         """Tools that only recompute, or only page: smaller searches, sooner at their ends."""
-        budget = self.incumbent.budget
         if not (budget.paging and budget.recompute) or self.tools.annealer is None:
             return ()
         budgets = [msgspec.structs.replace(budget, recompute=False)]
         if "store" not in budget.start.values():
             budgets.insert(0, msgspec.structs.replace(budget, paging=False))
-        return tuple(Tools(self.team, narrow, self.seed) for narrow in budgets)
+        return tuple(Tools(self.team, costs, narrow, self.seed) for narrow in budgets)

@@ -231,6 +231,31 @@ int poet_anneal_run(annealer *a, double seconds, int64_t moves, u64 seed, int64_
     return a->has_best;
 }
 
+/* Search near the state given to poet_anneal_set, which may pass the limits: let go of what is too
+ * much, then cool from low temperatures only. As above otherwise. */
+int poet_anneal_lean(annealer *a, double seconds, int64_t moves, u64 seed, int64_t *done) {
+    const double until = now_seconds() + seconds, unit = mean_move(a);
+    a->until_clock = until;
+    a->random = (seed + 1) * 0x9E3779B97F4A7C15ull;
+    a->has_best = 0;
+    *done = 0;
+    set_fines(a);
+    if (!settle(a)) return 0;
+    remember(a);
+    drop_gaps(a);
+    remember(a);
+    for (int k = 0; k < LEAN_COOLINGS; k++) {
+        double from = now_seconds(), left = LEAN_COOLINGS - k;
+        int64_t share = moves < 0 ? -1 : (int64_t)((double)(moves - *done) / left);
+        double to = moves < 0 ? from + (until - from) / left : until;
+        *done += cool(a, from, to, share, WARM * pow(0.25, LEAN_COOLINGS - k) * unit, COLD * unit);
+        if (!a->has_best) continue;
+        copy_choices(a, &a->state, &a->best);
+        if (!settle(a)) break;
+    }
+    return a->has_best;
+}
+
 /* The schedule of the best state, as triples; returns how many there are (or would be). */
 int64_t poet_anneal_emit(annealer *a, int32_t *out, int64_t capacity) {
     const problem *p = a->p;

@@ -22,6 +22,7 @@ enum {
 };
 /* Temperatures, in units of an op's mean energy: at the start, at the end, and of a warm start. */
 static const double HOT = 2.0, COLD = 0.003, WARM = 1.0;
+enum { LEAN_COOLINGS = 3 }; /* near a state that was given: from a 64th of WARM, a 16th, a quarter */
 
 /* The problem as flat arrays; anneal.py fills it in the same order. Offsets (`*_at`) have one more
  * entry than there are owners. Op n_ops is the made-up one of the step's end. */
