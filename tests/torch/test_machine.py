@@ -34,7 +34,7 @@ def test_bytes_that_wait_for_a_page_out_are_given_back_once() -> None:
     )
     graph = Graph(name="one", tensors=tensors, ops=(Op(name="f", inputs=(0,), outputs=(1,)),))
     machine = Machine(
-        graph, store, 1000, {}, {0: 0}, wait=False, early=True, device=x.device
+        graph, store, 1000, {}, {0: 0}, wait=False, device=x.device
     )  # fmt: skip
     machine.start({0: x})
     machine.page_out(0, x)

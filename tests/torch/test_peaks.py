@@ -180,7 +180,7 @@ def test_more_than_planned_is_an_error_that_says_so() -> None:
     """As where a plan's step was captured on another processor."""
     program = captured(build("mlp"), ADAM)
     graph = program.graph
-    machine = Machine(graph, None, 1000, {}, {}, wait=True, early=False, device=torch.device("cpu"))
+    machine = Machine(graph, None, 1000, {}, {}, wait=True, device=torch.device("cpu"))
     machine.start({})
     i = graph.ops[0].outputs[0]
     machine.made(i, torch.empty(100, dtype=torch.uint8))

@@ -238,14 +238,15 @@ def _overlap_or_serial(
     minimize: Goal,
     starts: tuple[Schedule, ...],
 ) -> Plan:
-    """Transfers beside compute where that fits and is as good; else compute waits for them.
+    """Transfers beside compute, unless it is better that compute waits for them.
 
-    Nobody asked for the one or the other. Beside compute, a page-out holds its bytes while the next
-    ops run, and a store that is slow against the compute never lets go of them in time; and where
-    the two slow each other down, taking turns may be faster. Turns are the easier problem, so they
-    are planned first, and the search for transfers beside compute begins with what was found.
+    Nobody asked for the one or the other. Every schedule in turns is one beside compute as well,
+    and as fast, but where the two slow each other down. There turns are planned first, and the
+    search for transfers beside compute begins with what was found.
     """
     graph, costs, budget = asked.graph, asked.costs, asked.budget
+    if costs.compute_speed_in_overlap == costs.transfer_speed_in_overlap == 1.0:
+        return solve(graph, costs, budget, effort, method, minimize, starts)
     started = time.monotonic()
     in_turns = msgspec.structs.replace(budget, transfers="serial")
     serial = solve(graph, costs, in_turns, _part(effort, 0.5), method, minimize, starts)
@@ -261,10 +262,7 @@ def _overlap_or_serial(
     if not beside.schedule:
         if not serial.schedule:
             return beside
-        why = (
-            "no schedule was found with transfers beside compute in this RAM: compute waits for "
-            "them"
-        )
+        why = "no schedule was found with transfers beside compute: compute waits for them"
         return msgspec.structs.replace(serial, reason=why)
     return beside if not serial.schedule else _better(beside, serial, minimize)
 

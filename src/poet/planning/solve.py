@@ -188,7 +188,7 @@ def _planned(
         unknown = Solution(status="unknown", reason="no schedule was found")
         solution = Solution(status="feasible", schedule=found) if found else unknown
     else:
-        prices = seconds_as_joules(costs, budget) if minimize == "seconds" else costs
+        prices = seconds_as_joules(costs) if minimize == "seconds" else costs
         solution = search(graph, prices, budget, left, starts)
     if solution.status != "feasible":
         return _Answer(solution=solution, solver="")

@@ -9,9 +9,9 @@ the makespan, a column of its own, and these hold for every schedule as the refe
 - compute works at a share of its speed while a transfer runs, so that the makespan is at least
   compute plus what each second of transfers takes from it;
 - stage by stage: each takes as long as its own op; a page-in has crossed before the first op that
-  reads it runs, so that what is loaded by stage t has crossed by its end, a page-in being counted
-  in the stage of that reader; and what a stage from t on makes is written after stage t, and is
-  read again after that.
+  reads it runs, so that what is loaded by stage t has crossed before op t, the last to run in it,
+  begins, a page-in being counted in the stage of that reader; and what a stage from t on makes is
+  written after stage t, and is read again after that.
 
 A page-in is read later than it was issued at most; to count it there takes less RAM and nothing
 else, as long as the store still has it, which rows by stages need (`_is_lasting`).
@@ -193,7 +193,7 @@ class _Makespan:
         return True
 
     def arrivals(self) -> None:
-        """What is loaded by a stage has crossed by its end."""
+        """What is loaded by a stage has crossed before its own op, the last to run in it, begins."""
         builder, stages = self.builder, self.ends.size
         crossed = builder.new_columns(stages, high=self.most)
         sums = builder.new_rows(stages, low=0.0, high=0.0)
@@ -207,6 +207,9 @@ class _Makespan:
         rows = builder.new_rows(stages, high=0.0)
         builder.add(rows, crossed, 1.0)
         builder.add(rows, self.ends, -1.0)
+        for v, ways in enumerate(self.relaxed.ways):
+            for way in ways:
+                builder.add(rows[[v]], way.columns[:1], way.run.seconds / self.unit)
 
     def departures(self) -> None:
         """What is made in a stage, or later, is written, and read again, after that stage."""

@@ -72,7 +72,9 @@ def _usable(costs: Costs, budget: Budget) -> list[list[Run]]:
     ]
 
 
-def _program(graph: Graph, costs: Costs, budget: Budget, prices: _Prices) -> tuple[Milp, float, float]:
+def _program(
+    graph: Graph, costs: Costs, budget: Budget, prices: _Prices
+) -> tuple[Milp, float, float]:
     """Rows of `bytes regained ≥ bytes too many`, one an op; its scale, and its unit of bytes."""
     usable = _usable(costs, budget)
     price = [_regained(graph, costs, budget, prices, usable, i) for i in range(len(graph.tensors))]

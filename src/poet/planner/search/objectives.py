@@ -21,24 +21,16 @@ Quick = Callable[[Budget], Schedule | None]
 """A fast way to a schedule within a budget, or None."""
 
 
-def seconds_as_joules(costs: Costs, budget: Budget) -> Costs:
-    """Costs whose joules are the seconds that count under the budget's transfers.
-
-    Beside compute a transfer takes at least the speed that compute loses to it, for as long as it
-    lasts: however the two are laid out, the step is that much longer.
-    """
-    counts = 1.0 if budget.transfers == "serial" else 0.0
-    streamed = counts
-    if budget.transfers == "overlap" and not costs.duplex:
-        counts = (1 - costs.compute_speed_in_overlap) / costs.transfer_speed_in_overlap
+def seconds_as_joules(costs: Costs) -> Costs:
+    """Costs whose joules are the step's seconds: nothing has any but the time that passes."""
 
     def moved(stream: Stream) -> Stream:
-        return msgspec.structs.replace(stream, joules=streamed * stream.seconds)
+        return msgspec.structs.replace(stream, joules=0.0)
 
     def timed(run: Run) -> Run:
         return msgspec.structs.replace(
             run,
-            joules=run.seconds,
+            joules=0.0,
             reads=tuple(map(moved, run.reads)),
             writes=tuple(map(moved, run.writes)),
         )
@@ -47,14 +39,9 @@ def seconds_as_joules(costs: Costs, budget: Budget) -> Costs:
         costs,
         ops=tuple({name: timed(run) for name, run in runs.items()} for runs in costs.ops),
         tensors=tuple(
-            msgspec.structs.replace(
-                price,
-                in_joules=counts * price.in_seconds,
-                out_joules=counts * price.out_seconds,
-            )
-            for price in costs.tensors
+            msgspec.structs.replace(price, in_joules=0.0, out_joules=0.0) for price in costs.tensors
         ),
-        idle_watts=0.0,
+        idle_watts=1.0,
     )
 
 

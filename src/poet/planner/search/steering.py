@@ -12,9 +12,18 @@ from poet.planner.incumbent import TimePrices
 from poet.values.device import Costs, Run, Stream
 from poet.values.schedule import Budget
 
+SOME = 0.02
+"""Of what transfers are worth, a second of compute is at least. By hand."""
+
 
 def steered(costs: Costs, budget: Budget, prices: TimePrices) -> tuple[Costs, Budget]:
-    """Costs whose joules have the price of their seconds in them, and a budget without a clock."""
+    """Costs whose joules have the price of their seconds in them, and a budget without a clock.
+
+    Compute is never quite free: between schedules that wait for the link alike, less of it is
+    better.
+    """
+    least = SOME * (prices.page_in + prices.page_out)
+    prices = prices._replace(compute=max(prices.compute, least))
 
     def moved(stream: Stream, watts: float) -> Stream:
         return msgspec.structs.replace(stream, joules=stream.joules + watts * stream.seconds)

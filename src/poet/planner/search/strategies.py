@@ -40,7 +40,7 @@ FIRST_PRICE, PRICE_STEP, PRICE_TRIALS = 0.2, 4.0, 9
 """Watts for each second, as a share of keep-all's mean; by how much it grows or falls until one
 price is too low and another high enough; and how often it is bisected. Of the prices tried on
 resnet18_cifar-a72 (docs/decisions/022) 0.2 was best."""
-LEAN_TRIALS, LEAN_SECONDS, LEAN_MOVES = 4, 1.0, 200_000
+LEAN_TRIALS, LEAN_SECONDS, LEAN_MOVES = 2, 1.0, 200_000
 """So often annealing starts from what a relaxation leans to, and again while that helps; so long
 each. By hand: of twelve runs on gpt2 with 700 MB on an h200 half stayed in the relaxation's valley,
 long ones no more often than short ones (docs/decisions/023)."""
@@ -274,7 +274,7 @@ class PricedTime:
 class LeanAnnealing:
     """Annealing from what the relaxation leans to, without heating it up, while it is new."""
 
-    side: ClassVar[Side | None] = "schedule"
+    side: ClassVar[Side | None] = None  # a start, not a round
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker

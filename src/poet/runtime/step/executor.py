@@ -12,14 +12,13 @@ import torch
 
 from poet.errors import PoetError
 from poet.referee.refusing import refuse_if_wrong
-from poet.referee.replay import check
 from poet.runtime.step.machine import Machine
 from poet.runtime.step.passes import Pass
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Lasting, Program, Result
-from poet.values.plan import Plan, in_turns
+from poet.values.plan import Plan
 from poet.values.schedule import PERSISTENT, Compute, Free, PageIn, PageOut
 
 
@@ -64,7 +63,6 @@ class Executor:
             tuple(dict.fromkeys(handed_out)), laps=lap is not None,
         )  # fmt: skip
         self._lap = lap
-        self._early = check(in_turns(plan)).violation is None
         self._frees_inputs = any(
             isinstance(step, Free) and graph.tensors[step.tensor].role == "input"
             for step in plan.schedule
@@ -131,7 +129,6 @@ class Executor:
             {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()},
             self.slots,
             wait=budget.transfers != "overlap",
-            early=self._early,
             device=program.model_device,
         )
         if self._lap is not None:

@@ -5,9 +5,8 @@ whether its outputs and workspace fit beside all that is alive; where transfers 
 it first waits for page-outs that still hold memory. What does not fit raises before it is
 allocated. Tiles of tensors that are streamed are part of an op's workspace.
 
-A page-in starts where the schedule has it if there is room from then on (`early`), and else when
-its tensor is needed: real transfers are faster or slower than planned ones, and the budget holds
-either way.
+A page-in starts where the schedule has it, once there is room: real transfers are faster or slower
+than planned ones, and the budget holds either way.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +33,6 @@ class Machine:
         homes: Mapping[int, torch.UntypedStorage],
         slots: Mapping[int, int],
         wait: bool,
-        early: bool,
         device: torch.device,
     ) -> None:
         self.graph = graph
@@ -43,7 +41,6 @@ class Machine:
         self.homes = homes
         self.slots = slots
         self.wait = wait
-        self.early = early
         self.device = device
         self.live_bytes = 0
         self.peak_bytes = 0
@@ -146,19 +143,7 @@ class Machine:
             self._going[i] = (transfer, 0)
 
     def page_in(self, i: int) -> None:
-        """Start a page-in, or leave it for when the tensor is needed."""
-        if self.early:
-            self._fetch(i)
-
-    def arrive(self, i: int) -> torch.Tensor:
-        """A tensor that was paged in, before its first use."""
-        if i not in self._coming:
-            self._fetch(i)
-        transfer, tensor = self._coming.pop(i)
-        transfer.wait()
-        return tensor
-
-    def _fetch(self, i: int) -> None:
+        """Start a page-in, once there is room for it."""
         assert self.store is not None
         nbytes = self.graph.tensors[i].nbytes
         self.room_for_page(i, nbytes)
@@ -167,6 +152,12 @@ class Machine:
         self._coming[i] = (transfer, tensor)
         self._bytes[i] = nbytes
         self.live_bytes += nbytes
+
+    def arrive(self, i: int) -> torch.Tensor:
+        """A tensor that was paged in, before its first use."""
+        transfer, tensor = self._coming.pop(i)
+        transfer.wait()
+        return tensor
 
     def room_for_page(self, i: int, nbytes: int) -> None:
         need = self.live_bytes + nbytes
