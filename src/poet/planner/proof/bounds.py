@@ -170,35 +170,27 @@ class Bounds:
 
 
 def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
-    """The stage at whose start most bytes wait to be used, were everything kept: worth a cut.
+    """The stage after the op beside which most bytes wait, were everything kept: worth a cut.
 
-    Pinned tensors are there in any case and say nothing of where. Where transfers run beside
-    compute, what goes must come again in time, so the stage after the op beside which most waits,
-    with what must be in RAM when the step ends, is worth another.
+    What must be in RAM when the step ends waits until then. Pinned tensors are there in any case
+    and say nothing of where.
     """
-    graph, budget = incumbent.graph, incumbent.budget
-    count = len(graph.ops)
-    waiting, wanted = np.zeros(count + 1), np.zeros(count + 1)
+    graph, costs, budget = incumbent.graph, incumbent.costs, incumbent.budget
+    waiting = np.zeros(len(graph.ops) + 1)
     for i, tensor in enumerate(graph.tensors):
         maker, readers = graph.producer[i], graph.readers[i]
         first = 0 if maker is None else maker + 1
         if i in budget.pinned:
             continue
-        if readers:
-            waiting[first : readers[-1] + 1] += tensor.nbytes
         if budget.end.get(i) in ("ram", "both"):
-            wanted[first:] += tensor.nbytes
+            waiting[first:] += tensor.nbytes
         elif readers:
-            wanted[first : readers[-1] + 1] += tensor.nbytes
-    stages: list[int] = [int(np.argmax(waiting))] if waiting.any() else []
-    if budget.transfers == "overlap":
-        for v, op in enumerate(graph.ops):
-            least = min(run.workspace_bytes for run in incumbent.costs.ops[v].values())
-            seats = {pair.output for pair in op.in_place}
-            new = sum(graph.tensors[i].nbytes for i in op.outputs if i not in seats)
-            wanted[v] += least + new
-        stages.append(int(np.argmax(wanted)) + 1)
-    return tuple(dict.fromkeys(stages))
+            waiting[first : readers[-1] + 1] += tensor.nbytes
+    for v, op in enumerate(graph.ops):
+        seats = {pair.output for pair in op.in_place}
+        waiting[v] += min(run.workspace_bytes for run in costs.ops[v].values())
+        waiting[v] += sum(graph.tensors[i].nbytes for i in op.outputs if i not in seats)
+    return (int(np.argmax(waiting[:-1])) + 1,) if waiting.any() else ()
 
 
 def _prices(model: Relaxation, duals: Floats) -> Prices:
