@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from poet.planner.model.staged import from_schedule
+from poet.planner.model.stages import Stages, core_in_model
 from poet.planner.search.worker import SMALL_OPS, Side, Tools, Worker
 from poet.referee.replay import check
 from poet.values.plan import draft
@@ -41,6 +41,8 @@ price is too low and another high enough; and how often it is bisected. Of the p
 resnet18_cifar-a72 (docs/decisions/022) 0.2 was best."""
 MOST_IDLE_WINDOWS = 6
 """So many windows without a gain, and annealing has a turn. By hand, tried at 3 and 12."""
+MOST_IDLE_WINDOWS_BESIDE = 1
+"""The same where windows cannot start from the best schedule, and work on another."""
 
 
 class Strategy(Protocol):
@@ -156,11 +158,11 @@ class WholeModel:
 
     def step(self) -> None:
         inc, (kind, window) = self.worker.incumbent, self.questions.pop(0)
-        assert inc.best is not None
-        windows, start = self.worker.tools.windows, inc.best.staged
+        windows, start = self.worker.tools.windows, inc.core
         if kind is not None:
-            windows, known = kind.windows, kind.best
-            start = None if known is None else from_schedule(inc.graph, inc.costs, known)
+            windows, start = kind.windows, None
+            if kind.best is not None:
+                start = core_in_model(Stages(inc.graph, kind.budget), inc.costs, kind.best)
         found, proven = windows.whole(start, window, *self.worker.pace.whole())
         inc.offer_staged(found)
         if not proven or (kind is not None and not kind.budget.recompute):
@@ -169,12 +171,10 @@ class WholeModel:
 
 def _annealing_is_due(worker: Worker) -> bool:
     """While the search is young, windows are stuck, or there is nothing for windows to start at."""
-    best = worker.incumbent.best
+    inc = worker.incumbent
+    most_idle = MOST_IDLE_WINDOWS if inc.best_is_in_model else MOST_IDLE_WINDOWS_BESIDE
     return worker.tools.annealer is not None and (
-        best is None
-        or best.staged is None
-        or worker.pace.is_young(worker.round)
-        or worker.idle_windows >= MOST_IDLE_WINDOWS
+        inc.core is None or worker.pace.is_young(worker.round) or worker.idle_windows >= most_idle
     )
 
 
@@ -296,14 +296,12 @@ class WindowSearch:
         self.worker = worker
 
     def is_due(self) -> bool:
-        best = self.worker.incumbent.best
-        return best is not None and best.staged is not None
+        return self.worker.incumbent.core is not None
 
     def step(self) -> None:
-        worker, best = self.worker, self.worker.incumbent.best
-        assert best is not None
-        assert best.staged is not None
-        found = worker.tools.windows.improve(best.staged, *worker.pace.window())
+        worker, core = self.worker, self.worker.incumbent.core
+        assert core is not None
+        found = worker.tools.windows.improve(core, *worker.pace.window())
         worker.idle_windows = 0 if worker.incumbent.offer_staged(found) else worker.idle_windows + 1
 
 
