@@ -1,12 +1,18 @@
-"""`python -m benchmarks [NAME …]` runs all benchmarks, or those named."""
+"""`python -m benchmarks [NAME …]` runs all benchmarks, or those named.
 
+`--problems N` says how many problems `claims` tries.
+"""
+
+import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks import (
     bert_base,
     boards,
     capture,
+    claims,
     firmware,
     floors,
     fuzz,
@@ -30,6 +36,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **peaks.BENCHMARKS,
     **kills.BENCHMARKS,
     **fuzz.BENCHMARKS,
+    **claims.BENCHMARKS,
     **trust.BENCHMARKS,
     **predict.BENCHMARKS,
     **firmware.BENCHMARKS,
@@ -40,12 +47,18 @@ REGISTRY: dict[str, Callable[[], None]] = {
 }
 
 
-def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in REGISTRY]
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--problems", type=int, help="how many problems `claims` tries")
+    asked = parser.parse_args(words)
+    unknown = [name for name in asked.names if name not in REGISTRY]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are {', '.join(REGISTRY)}", file=sys.stderr)
         return 2
-    for name in names or REGISTRY:
+    if asked.problems is not None:
+        REGISTRY["claims"] = partial(claims.claims, asked.problems)
+    for name in asked.names or REGISTRY:
         print(f"== {name}")
         REGISTRY[name]()
     return 0

@@ -24,7 +24,12 @@ class _Raw(NamedTuple):
 
 
 def best_joules_unrestricted(
-    graph: Graph, costs: Costs, budget: Budget, *, in_order: bool = False
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    *,
+    in_order: bool = False,
+    most_states: int = MAX_STATES,
 ) -> float | None:
     """The least joules of all schedules that the referee allows, None if there is none.
 
@@ -53,7 +58,7 @@ def best_joules_unrestricted(
             continue
         ways.append((joules, seconds))
         settled += 1
-        if settled > MAX_STATES:
+        if settled > most_states:
             raise StateSpaceTooLarge(f"{settled:,} ways without an end")
         for after, more_joules, more_seconds in _next_states(problem, state, in_order):
             ran = (1 << problem.count) - 1 if after is None else after.ran

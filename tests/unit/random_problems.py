@@ -25,7 +25,7 @@ from poet.values.schedule import Instruction, Start
 SIZES = (0, 1, 7, 64, 100, 256, 1000)
 
 
-def random_graph(rng: Random, ops: int) -> Graph:
+def random_graph(rng: Random, ops: int, in_place_share: float = 0.2) -> Graph:
     """Skip connections, several outputs, in-place ops, parameters updated in place at the end."""
     tensors: list[Tensor] = []
     made: list[Op] = []
@@ -45,7 +45,7 @@ def random_graph(rng: Random, ops: int) -> Graph:
         reads = rng.sample(usable, min(len(usable), rng.choice((0, 1, 1, 2, 3))))
         in_place: list[InPlace] = []
         outputs = []
-        if reads and rng.random() < 0.2:
+        if reads and rng.random() < in_place_share:
             old = rng.choice([i for i in reads if i not in parameters] or reads)
             if old not in parameters:
                 outputs.append(tensor("activation", tensors[old].nbytes))

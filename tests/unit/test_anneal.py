@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import poet
-from poet import Budget, Costs, Graph, Schedule
+from poet import Budget, Compute, Costs, Graph, Schedule
 from poet import native as building
 from poet.planner.proof.floor import memory_floor
 from poet.planner.search import anneal, compiled
@@ -34,10 +34,10 @@ pytestmark = pytest.mark.skipif(
 Problem = tuple[Graph, Costs, Budget]
 
 
-def random_problem(seed: int) -> Problem:
+def random_problem(seed: int, in_place_share: float = 0.2) -> Problem:
     """All features; RAM mostly between what one op needs and what all tensors take together."""
     rng = Random(seed)
-    graph = random_graph(rng, rng.randint(2, 14))
+    graph = random_graph(rng, rng.randint(2, 14), in_place_share)
     costs = random_costs(rng, graph)
     budget = msgspec.structs.replace(
         random_budget(rng, graph), transfers=rng.choice(("serial", "free"))
@@ -91,6 +91,31 @@ def test_random_problems_are_solved_validly_and_never_worse_than_their_start() -
         assert no_worse(judge(problem, again), ended)
     assert found > PROBLEMS / 2
     assert pinned > PROBLEMS / 10
+
+
+def test_what_the_search_counts_is_what_the_referee_counts() -> None:
+    """Joules and bytes, where much is done in place and made again after it was consumed."""
+    found = again = in_tail = 0
+    for seed in range(2 * PROBLEMS):
+        graph, costs, budget = random_problem(seed, in_place_share=0.6)
+        ram_bytes = memory_floor(graph, costs, budget).nbytes + 64 * (seed % 4)
+        budget = msgspec.structs.replace(budget, ram_bytes=ram_bytes, paging=seed % 3 > 0)
+        problem = graph, costs, budget
+        annealer = Annealer(*problem)
+        if annealer.run(None, seconds=LONG, moves=1000, seed=seed) is None:
+            continue
+        schedule, joules, peak_bytes = annealer.counted()
+        report = judge(problem, schedule)
+        found += 1
+        assert report.joules == pytest.approx(joules, rel=1e-9), seed
+        held = sum(graph.tensors[i].nbytes for i, at in budget.start.items() if at != "store")
+        assert report.peak_bytes == max(held, peak_bytes), seed
+        runs = [step.op for step in schedule if isinstance(step, Compute)]
+        again += any(graph.ops[v].in_place and runs.count(v) > 1 for v in runs)
+        in_tail += runs[-1] != len(graph.ops) - 1
+    assert found > PROBLEMS / 2
+    assert again > 10
+    assert in_tail > 2
 
 
 def test_any_schedule_is_a_start() -> None:

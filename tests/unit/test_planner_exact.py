@@ -13,7 +13,9 @@ import pytest
 
 import poet
 from poet import Budget, Costs, Graph, InPlace, Op, Run, Tensor, Transfer
+from poet.baselines import STARTS
 from poet.planner.backends import Limits, find_backend
+from poet.planner.incumbent import Incumbent
 from poet.planner.model.build import Model, build_model
 from poet.planner.model.points import decode, encode
 from poet.planner.model.relax import relaxation
@@ -21,8 +23,11 @@ from poet.planner.model.staged import from_schedule, to_schedule
 from poet.planner.proof.any_order import any_order_bound
 from poet.planner.proof.certificate import safe_bound
 from poet.planner.proof.floor import least_joules, memory_floor
+from poet.planner.search.anneal import Annealer
+from poet.planning.solve import solve
 from poet.values.instances import Instance
 from poet.values.plan import draft
+from poet.values.schedule import Effort
 from tests.unit.brute_force import (
     StateSpaceTooLarge,
     best_joules_unrestricted,
@@ -244,8 +249,59 @@ def test_what_an_op_consumed_is_made_again(paging: bool) -> None:
     assert best is not None
     assert best == pytest.approx(8.0)
     plan = poet.plan(Instance(graph=graph, costs=costs), ram=84, paging=paging, time_limit=5)
-    assert plan.status != "infeasible"
-    assert plan.bound_joules is None or plan.bound_joules <= best * (1 + 1e-9)
+    assert plan.status == "optimal"
+    assert plan.joules == pytest.approx(best)
+    assert plan.bound_joules is not None
+    assert plan.bound_joules <= best * (1 + 1e-9)
+
+
+def test_the_best_may_be_outside_of_the_model_and_windows_go_on_inside() -> None:
+    graph, costs = chain_in_place()
+    budget = Budget(ram_bytes=84, start={0: "ram"})
+    incumbent = Incumbent(graph, costs, budget, Effort())
+    assert incumbent.offer(STARTS["paging-greedy"](graph, costs, budget, Effort()).schedule)
+    assert incumbent.best_is_in_model
+    core = incumbent.core
+    assert core is not None
+    better = Annealer(graph, costs, budget).run(None, seconds=60.0, moves=2000, seed=0)
+    assert incumbent.offer(better)
+    assert incumbent.best is not None
+    assert incumbent.best.joules == pytest.approx(8.0)
+    assert not incumbent.best_is_in_model
+    assert incumbent.core is core
+    problem = Instance(graph=graph, costs=costs)
+    plan = poet.plan(problem, ram=84, gap=0.0, work_limit=12, time_limit=600)
+    assert plan.joules == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_what_is_said_of_the_fewest_bytes_is_true(block: int) -> None:
+    """The bound is never above what a schedule in the given order needs; optimal is optimal."""
+    compared = proven = 0
+    for seed in range(15 * block, 15 * block + 15):
+        problem = random_problem(seed)
+        if problem is None:
+            continue
+        graph, costs, budget = problem
+        plan = solve(*problem, Effort(work_limit=2, time_limit_seconds=600.0), minimize="bytes")
+        if plan.peak_bytes is None:
+            continue
+        assert plan.bound_bytes is not None
+        least = msgspec.structs.replace(budget, ram_bytes=plan.peak_bytes - 1)
+        below = msgspec.structs.replace(budget, ram_bytes=plan.bound_bytes - 1)
+        try:
+            is_best = best_joules_unrestricted(graph, costs, least, in_order=True) is None
+            is_bound = best_joules_unrestricted(graph, costs, below, in_order=True) is None
+        except StateSpaceTooLarge:
+            continue
+        compared += 1
+        proven += plan.status == "optimal"
+        assert is_bound, seed
+        assert (plan.status == "optimal") == (plan.peak_bytes == plan.bound_bytes), seed
+        assert is_best or plan.status != "optimal", seed
+        assert ("the smallest found" in str(plan)) == (plan.status != "optimal")
+    assert compared > 5
+    assert proven > compared / 2
 
 
 def test_large_models_build_quickly_enough_to_matter() -> None:

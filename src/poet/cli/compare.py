@@ -92,7 +92,7 @@ def _cells(row: Row) -> list[str]:
     share = row.joules / row.baseline_joules if row.baseline_joules else 1.0
     note = ""
     if row.method == PLANNER and row.gap is not None:
-        note = f"within {row.gap:.2%} of the best possible ({row.bound_source})"
+        note = f"within {row.gap:.2%} of the best in this op order ({row.bound_source})"
     return [
         row.method, amount_text(row.joules, "J"), f"{share:.2%}",
         amount_text(row.seconds or 0.0, "s"), short_bytes_text(row.peak_bytes or 0),

@@ -58,7 +58,8 @@ def plan(
     no_paging: Annotated[bool, typer.Option("--no-paging", help="Never page.")] = False,
     no_remat: Annotated[bool, typer.Option("--no-remat", help="Never recompute.")] = False,
     minimize: Annotated[
-        Literal["joules", "seconds", "bytes"], typer.Option(help="What to make small.")
+        Literal["joules", "seconds", "bytes"],
+        typer.Option(help="What to make small; of bytes, the smallest found."),
     ] = "joules",
     method: Annotated[
         str | None, typer.Option(help=f"Ask one maker alone: {', '.join(METHODS)}.")

@@ -299,14 +299,14 @@ def _with_smallest(asked: list[Question], effort: Effort) -> list[Question]:
         if question.either:
             budget = msgspec.structs.replace(budget, transfers="serial")
         try:
-            schedule = fewest_bytes(graph, costs, budget, part, quick_search(graph, costs, part))
+            smallest = fewest_bytes(graph, costs, budget, part, quick_search(graph, costs, part))
         except SearchInterrupted as stopped:
             schedule = stopped.solution.schedule
             within = question.within(check(draft(graph, costs, budget, schedule)).peak_bytes)
             best = answer(within._replace(by_rates=None), _part(effort, 0.0), starts=(schedule,))
             raise PlanInterrupted(best) from None
-        if schedule is not None:
-            peak = check(draft(graph, costs, budget, schedule)).peak_bytes
+        if smallest.schedule:
+            peak = check(draft(graph, costs, budget, smallest.schedule)).peak_bytes
             found.append((peak, question.within(peak)))
     return [min(found, key=lambda each: each[0])[1]] if found else asked
 

@@ -183,10 +183,9 @@ def _planned(
     )
     starts = (*starts, start.solution.schedule) if start.report else starts
     if minimize == "bytes":
-        schedule = fewest_bytes(graph, costs, budget, left, quick_search(graph, costs, left))
-        found = schedule or (starts[0] if starts else None)
-        unknown = Solution(status="unknown", reason="no schedule was found")
-        solution = Solution(status="feasible", schedule=found) if found else unknown
+        solution = fewest_bytes(graph, costs, budget, left, quick_search(graph, costs, left))
+        if solution.status != "feasible" and starts:
+            solution = Solution(status="feasible", schedule=starts[0])
     else:
         prices = seconds_as_joules(costs) if minimize == "seconds" else costs
         solution = search(graph, prices, budget, left, starts)
@@ -204,8 +203,9 @@ def _planned(
     return _Answer(solution=timed, solver=solver, report=report)
 
 
-def quick_search(graph: Graph, costs: Costs, effort: Effort) -> Callable[[Budget], Schedule | None]:
-    """A fast way to any schedule within a budget: paging, then a second of search.
+def quick_search(graph: Graph, costs: Costs, effort: Effort) -> Callable[[Budget], Solution]:
+    """A fast way to any schedule within a budget: paging, then a second of search, which may prove
+    that there is none.
 
     Counted, the search is as long as the work limit says, and the clock is not asked.
     """
@@ -214,7 +214,7 @@ def quick_search(graph: Graph, costs: Costs, effort: Effort) -> Callable[[Budget
     ends = time.monotonic() + effort.time_limit_seconds
     counted = effort.work_limit is not None
 
-    def quick(budget: Budget) -> Schedule | None:
+    def quick(budget: Budget) -> Solution:
         left = max(0.0, ends - time.monotonic())
         brief = msgspec.structs.replace(
             effort,
@@ -224,8 +224,8 @@ def quick_search(graph: Graph, costs: Costs, effort: Effort) -> Callable[[Budget
         )
         simple, report = ask(STARTS["paging-greedy"], graph, costs, budget, brief)
         if report is not None and report.valid:
-            return simple.schedule
-        return search(graph, costs, budget, brief).schedule or None
+            return simple
+        return search(graph, costs, budget, brief)
 
     return quick
 
@@ -290,7 +290,8 @@ def _as_plan(
         value = reached(report, minimize)
         bounds[minimize] = bound = min(bound, value)
         gap = (value - bound) / value if value else 0.0
-        status = "optimal" if gap <= OPTIMAL_GAP else "feasible"
+        closed = 0.0 if minimize == "bytes" else OPTIMAL_GAP
+        status = "optimal" if gap <= closed else "feasible"
     smallest = bounds["bytes"]
     return Plan(
         status=status,

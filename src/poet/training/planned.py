@@ -274,7 +274,7 @@ def planned_text(plan: Plan, is_measured: bool) -> str:
     streamed = len(plan.streamed_runs)
     streams = f", {streamed} ops streamed" if streamed else ""
     time = f"; {amount_text(plan.seconds or 0.0, 's')} predicted" if is_measured else ""
-    gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best possible"
+    gap = "" if plan.gap is None else f", within {plan.gap:.1%} of the best in this op order"
     return (
         f"{plan.graph.name}: peak {bytes_text(plan.peak_bytes or 0)}{of}; "
         f"{plan.recomputed} ops recomputed, {outs} page-outs, {ins} page-ins{streams}{time}{gap}"

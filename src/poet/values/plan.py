@@ -153,6 +153,9 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
     if plan.bound is not None and plan.gap is not None:
         least = goal_text(plan.minimize, plan.bound)
         text = f"{least} in this op order ({plan.bound_source}), gap {plan.gap:.2%}"
+        if plan.minimize == "bytes" and plan.status != "optimal":
+            text = f"at least {least} is needed in this op order ({plan.bound_source})"
+            text += "; the peak is the smallest found"
         rows.append(("least possible", text))
     if plan.bound_any_order_joules is not None:
         text = f"{amount_text(plan.bound_any_order_joules, 'J')} (certified)"

@@ -8,8 +8,10 @@ its readers may run. Everything else needs no variable.
 
 import numpy as np
 
+from poet.planner.model.staged import Staged, from_schedule
+from poet.values.device import Costs
 from poet.values.graph import Graph
-from poet.values.schedule import Budget
+from poet.values.schedule import Budget, Schedule
 
 
 class Stages:
@@ -42,3 +44,13 @@ class Stages:
                 self.last[v] = max(v, min(useful, readable, self.count - 1))
             for i in op.inputs:
                 self.need[i] = max(self.need[i], min(int(self.last[v]), int(consumer[i])))
+
+
+def core_in_model(stages: Stages, costs: Costs, schedule: Schedule) -> Staged | None:
+    """The core of a schedule if it is a point of the exact model, which makes nothing again that
+    was consumed."""
+    staged = from_schedule(stages.graph, costs, schedule)
+    if staged is None or staged.end_loads & stages.consumed:
+        return None
+    runs = ((t, step.op) for t, stage in enumerate(staged.runs) for step in stage)
+    return staged if all(t <= stages.last[v] for t, v in runs) else None

@@ -12,12 +12,13 @@ the caller has to time what it gets with the referee. It proves nothing.
 import ctypes
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from poet.planner.proof.floor import pinned_beside, working_set_bytes
 from poet.planner.search import compiled
 from poet.planner.search.choices import Choices
+from poet.planner.search.reruns import Reruns
 from poet.values.device import PLAIN, Costs, Run
 from poet.values.graph import Graph
 from poet.values.schedule import Budget, Compute, Free, Instruction, PageIn, PageOut, Schedule
@@ -27,12 +28,15 @@ GREEDY_SECONDS = 0.25
 where it is, annealing from a bad start is worth more than a good one."""
 _NO_LIMIT_BYTES = 2**62
 _ENDS = {"ram": 1, "store": 2, "both": 3, "either": 4}
+_WRITTEN_LAST = 3
+"""Added to the code of an end: `store` and `both`, written when the step ends and not before."""
 _CODES = {"q": ctypes.c_int64, "d": ctypes.c_double, "i": ctypes.c_int32, "B": ctypes.c_uint8}
 _FIELDS = """
-    nbytes:q in_joules:d in_seconds:d out_joules:d out_seconds:d producer:i last_keep:i load_from:i
-    load_to:i slot:i pinned:B start_ram:B start_stored:B end:B rerun_to:i inputs_at:i inputs:i
-    outputs_at:i outputs:i seat:i variants_at:i again_at:i again:i run_joules:d run_seconds:d
-    workspace:q reads_at:i reads:i writes_at:i writes:i pairs:i"""
+    nbytes:q in_joules:d in_seconds:d out_joules:d out_seconds:d producer:i consumed_by:i
+    last_keep:i load_from:i load_to:i slot:i pinned:B start_ram:B start_stored:B end:B rerun_to:i
+    rerun_if_kept:i inputs_at:i inputs:i outputs_at:i outputs:i seat:i variants_at:i again_at:i
+    again:i run_joules:d run_seconds:d workspace:q reads_at:i reads:i writes_at:i writes:i
+    pairs:i"""
 """The arrays of `problem` in anneal.c, in its order, with the codes of their elements."""
 _ARRAYS: dict[str, Any] = {
     name: _CODES[code] for name, code in (field.split(":") for field in _FIELDS.split())
@@ -49,7 +53,7 @@ class _Problem(ctypes.Structure):
         ("n_ops", ctypes.c_int32),
         ("n_tensors", ctypes.c_int32),
         ("n_pairs", ctypes.c_int32),
-        ("padding", ctypes.c_int32),
+        ("makes_early", ctypes.c_int32),
         *((name, ctypes.POINTER(element)) for name, element in _ARRAYS.items()),
     ]
 
@@ -115,8 +119,7 @@ class Annealer:
         """The best schedule found from such choices, one row of bits a stage; None if none is."""
         if not self._flat.possible:
             return None
-        first, again = self._flat.variants_used(None)
-        self._give(keep, load, first, again)
+        self._give((keep, load, [0] * len(load)), None)
         done = ctypes.c_int64()
         limit = -1 if moves is None else moves
         found = self._library.poet_anneal_lean(
@@ -150,35 +153,52 @@ class Annealer:
                 total += flat.columns["in_joules"][step.tensor]
         return total
 
+    def counted(self) -> tuple[Schedule, float, int]:
+        """The best state of the last run as it stands, with the joules and the RAM while ops run
+        as the search counted them: for who wants to know whether it counts like the referee."""
+        peak = ctypes.c_int64()
+        joules = self._library.poet_anneal_counted(self._search, ctypes.byref(peak))
+        return tuple(self._instructions(self._emitted())), joules, peak.value
+
     def _best(self) -> Schedule | None:
+        emitted = self._emitted()
+        return self._schedule(emitted) if emitted else None
+
+    def _emitted(self) -> list[int]:
+        """The best state as triples of numbers; none if there is no such state."""
         empty = (ctypes.c_int32 * 1)()
         count = self._library.poet_anneal_emit(self._search, empty, 0)
         triples = (ctypes.c_int32 * (3 * count + 1))()
         if not count or self._library.poet_anneal_emit(self._search, triples, count) != count:
-            return None
-        return self._schedule(triples[: 3 * count])
+            return []
+        return list(triples[: 3 * count])
 
     def _schedule(self, triples: Iterable[int]) -> Schedule:
-        """What the search emits, as instructions."""
+        """What the search emits, as a schedule."""
+        return _freed_early(self._graph, self._instructions(triples))
+
+    def _instructions(self, triples: Iterable[int]) -> Iterator[Instruction]:
         steps = iter(triples)
-        made: list[Instruction] = []
         for what, which, variant in zip(steps, steps, steps, strict=True):
             if what:
-                made.append((PageOut, PageIn, Free)[what - 1](which))
+                yield (PageOut, PageIn, Free)[what - 1](which)
             else:
-                made.append(Compute(which, self._flat.variant_names[variant]))
-        return _freed_early(self._graph, made)
+                yield Compute(which, self._flat.variant_names[variant])
 
     def _set(self, schedule: Schedule) -> None:
         """Make the search start from the choices nearest to a schedule."""
         choices = Choices(self._graph, self._costs, self._budget, schedule)
-        self._give(choices.keep, choices.page, *self._flat.variants_used(choices))
+        rows = (choices.keep, choices.page, choices.early)
+        self._give(rows, choices)
 
-    def _give(self, keep: list[int], page: list[int], first: list[int], again: list[int]) -> None:
+    def _give(self, rows: tuple[list[int], ...], choices: Choices | None) -> None:
+        keep, page, early = rows
+        first, again = self._flat.variants_used(choices)
         self._library.poet_anneal_set(
             self._search,
             _as_words(keep, self._words),
             _as_words(page, self._words),
+            _as_words(early, self._words),
             (ctypes.c_int32 * len(first))(*first),
             (ctypes.c_int32 * len(again))(*again),
         )
@@ -216,7 +236,8 @@ class _FlatProblem:
         self.serial = budget.transfers == "serial"
         self.columns: dict[str, list[Any]] = {name: [] for name in _ARRAYS}
         self.variant_names: list[str] = []
-        self.consumed_by = [len(graph.ops) if k is None else k for k in graph.consumer]
+        self.reruns = Reruns(graph, budget)
+        self.consumed_by = self.reruns.consumed_by
         self.beside = pinned_beside(graph, budget)
         self.add_ops()
         self.add_tensors()
@@ -230,6 +251,7 @@ class _FlatProblem:
             n_ops=len(graph.ops),
             n_tensors=len(graph.tensors),
             n_pairs=len(self.columns["pairs"]) // 2,
+            makes_early=self.reruns.of_consumed,
         )
         for name, element in _ARRAYS.items():
             column = self.columns[name]
@@ -250,17 +272,37 @@ class _FlatProblem:
             self.columns["inputs"].extend(op.inputs)
             self.columns["outputs"].extend(op.outputs)
             self.columns["seat"].extend(seats.get(i, -1) for i in op.outputs)
-            stages = [self.consumed_by[i] for i in op.inputs]
-            again = self.budget.recompute and op.recomputable and not op.in_place
-            self.columns["rerun_to"].append(min([len(self.graph.ops), *stages]) if again else -1)
             self.add_variants(k)
             self.close_op()
-        # The made-up op of the step's end reads all that must end in RAM.
-        wanted = [i for i, place in sorted(self.budget.end.items()) if place in ("ram", "both")]
+        self.add_end()
+        self.columns["rerun_to"].extend((*self.reruns.to, -1))
+        self.columns["rerun_if_kept"].extend((*self.reruns.if_kept, -1))
+
+    def add_end(self) -> None:
+        """The made-up op of the step's end: it reads all that must end in RAM, and what was made
+        again after it was consumed, to write it where it must end in the store."""
+        wanted = [
+            i
+            for i, place in sorted(self.budget.end.items())
+            if place in ("ram", "both") or self.is_written_last(i)
+        ]
+        last = [self.costs.tensors[i] for i in wanted if self.is_written_last(i)]
         self.columns["inputs"].extend(wanted)
-        self.columns["rerun_to"].append(-1)
-        self.add_variant("", Run(seconds=0.0, joules=0.0))
+        seconds = sum(price.out_seconds for price in last) if self.serial else 0.0
+        self.add_variant("", Run(seconds=seconds, joules=sum(price.out_joules for price in last)))
         self.close_op()
+
+    def is_consumed(self, i: int) -> bool:
+        return self.consumed_by[i] < len(self.graph.ops)
+
+    def is_written_last(self, i: int) -> bool:
+        """Whether tensor i must end in the store, and is written when the step ends: a copy from
+        before it was consumed is no longer good."""
+        return self.is_consumed(i) and self.budget.end.get(i) in ("store", "both")
+
+    def end_code(self, i: int) -> int:
+        place = self.budget.end.get(i, "")
+        return _ENDS.get(place, 0) + (_WRITTEN_LAST if self.is_written_last(i) else 0)
 
     def close_op(self) -> None:
         for name in ("inputs", "outputs", "again"):
@@ -298,7 +340,7 @@ class _FlatProblem:
     def add_tensors(self) -> None:
         graph, budget, columns = self.graph, self.budget, self.columns
         idle = self.costs.idle_watts if self.serial else 0.0
-        last_keep, pinned = self.last_keep(), frozenset(budget.pinned)
+        pinned = frozenset(budget.pinned)
         for i, (tensor, price) in enumerate(zip(graph.tensors, self.costs.tensors, strict=True)):
             maker = graph.producer[i]
             columns["nbytes"].append(tensor.nbytes)
@@ -307,14 +349,15 @@ class _FlatProblem:
             columns["in_seconds"].append(price.in_seconds if self.serial else 0.0)
             columns["out_seconds"].append(price.out_seconds if self.serial else 0.0)
             columns["producer"].append(-1 if maker is None else maker)
-            columns["last_keep"].append(last_keep[i])
+            columns["consumed_by"].append(self.consumed_by[i])
+            columns["last_keep"].append(self.reruns.last_keep[i])
             columns["load_from"].append(0 if maker is None else maker + 1)
             columns["load_to"].append(self.load_to(i, graph.heir.get(i)))
             columns["slot"].append(graph.slot[i])
             columns["pinned"].append(i in pinned)
             columns["start_ram"].append(budget.start.get(i) in ("ram", "both"))
             columns["start_stored"].append(budget.start.get(i) in ("store", "both"))
-            columns["end"].append(_ENDS.get(budget.end.get(i, ""), 0))
+            columns["end"].append(self.end_code(i))
         for old, heir in graph.heir.items():
             made = graph.producer[heir]
             if made is not None and self.consumed_by[old] > made:
@@ -329,29 +372,6 @@ class _FlatProblem:
             return min(self.consumed_by[i], self.graph.producer[heir] or 0)
         return self.consumed_by[i]
 
-    def last_keep(self) -> list[int]:
-        """The last stage into which each tensor can usefully be kept: that of a reader, or the last
-        in which a reader may run again for something useful."""
-        graph, step_end = self.graph, len(self.graph.ops)
-        last_run = list(range(step_end))
-        last = [-1] * len(graph.tensors)
-        pinned = frozenset(self.budget.pinned)
-
-        def settle(i: int) -> None:
-            last[i] = max((last_run[k] for k in graph.readers[i]), default=-1)
-            if i in pinned or self.budget.end.get(i, "store") != "store":
-                last[i] = step_end
-            last[i] = min(last[i], self.consumed_by[i])
-
-        for k in reversed(range(step_end)):
-            for i in graph.ops[k].outputs:
-                settle(i)
-            wanted = max(last[i] for i in graph.ops[k].outputs)
-            last_run[k] = max(k, min(self.columns["rerun_to"][k], wanted))
-        for i in graph.given:
-            settle(i)
-        return last
-
     def is_possible(self) -> bool:
         """Whether start and end can be met at all by what this search can express."""
         budget, nbytes = self.budget, self.columns["nbytes"]
@@ -360,7 +380,7 @@ class _FlatProblem:
             return False
         stored = {i for i, place in budget.start.items() if place != "ram"}
         return all(
-            self.consumed_by[i] == len(self.graph.ops)
+            self.reruns.there_until(i) == len(self.graph.ops)
             and (place in ("ram", "either") or budget.paging or i in stored)
             for i, place in budget.end.items()
         )

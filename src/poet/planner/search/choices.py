@@ -39,6 +39,9 @@ class Choices:
                     stage, begun = stage + 1, False
         if not begun:
             self.keep[min(stage, stages)] = ram
+        self.early = [0] * stages  # made for later, or perhaps for later too
+        for s, i in made:
+            self.early[s] |= 1 << i
         # Where a tensor is never missing the bit decides nothing now: as it is elsewhere, or load.
         never_loaded = {i for _, i in made} - {i for _, i in loaded}
         usual = _bits(i for i in range(len(graph.tensors)) if i not in never_loaded)
@@ -47,6 +50,7 @@ class Choices:
             self.page[s] |= 1 << i
         for s, i in made - loaded:
             self.page[s] &= ~(1 << i)
+        self.page[-1] |= _bits(i for i, at in budget.end.items() if at == "either") & ~ram
 
 
 def _bits(ids: Iterable[int]) -> int:

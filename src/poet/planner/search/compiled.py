@@ -28,7 +28,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("run", number, (pointer, real, whole, ctypes.c_uint64, pointer)),
         ("lean", number, (pointer, real, whole, ctypes.c_uint64, pointer)),
         ("emit", whole, (pointer, pointer, whole)),
-        ("set", None, (pointer, pointer, pointer, pointer, pointer)),
+        ("counted", real, (pointer, pointer)),
+        ("set", None, (pointer, pointer, pointer, pointer, pointer, pointer)),
         ("restore", None, (pointer,)),
         ("stop", None, (pointer, number)),
     ):

@@ -1,8 +1,9 @@
 """Objectives other than joules: the fewest seconds, the fewest bytes.
 
 Seconds are minimised by the same search on costs whose joules are seconds. The fewest bytes are
-found by bisection: is there a schedule at all within this RAM? A "no" there is the search's word,
-not a proof, so the result is a schedule's true peak, and the floor its bound.
+looked for by bisection: is there a schedule at all within this RAM? A "no" there is mostly the
+search's word, so the result is the smallest peak found. Its bound is the floor, or more where a
+"no" was proven.
 """
 
 import time
@@ -15,10 +16,10 @@ from poet.referee.replay import check
 from poet.values.device import Costs, Run, Stream
 from poet.values.graph import Graph
 from poet.values.plan import draft
-from poet.values.schedule import Budget, Effort, Schedule, SearchInterrupted, Solution
+from poet.values.schedule import Budget, Effort, SearchInterrupted, Solution
 
-Quick = Callable[[Budget], Schedule | None]
-"""A fast way to a schedule within a budget, or None."""
+Quick = Callable[[Budget], Solution]
+"""A fast way to a schedule within a budget; or to a proof that there is none."""
 
 
 def seconds_as_joules(costs: Costs) -> Costs:
@@ -47,31 +48,38 @@ def seconds_as_joules(costs: Costs) -> Costs:
 
 def fewest_bytes(
     graph: Graph, costs: Costs, budget: Budget, effort: Effort, quick: Quick
-) -> Schedule | None:
-    """A schedule with the smallest peak found. Ctrl-C brings the best until then."""
+) -> Solution:
+    """A schedule with the smallest peak found, and as its bound, in bytes, what is surely needed.
+
+    Ctrl-C brings the best until then.
+    """
     deadline = time.monotonic() + effort.time_limit_seconds
-    best: Schedule | None = None
+    best = Solution(status="unknown", reason="no schedule was found")
+    floor = memory_floor(graph, costs, budget).nbytes
 
     def peak_within(ram_bytes: int) -> int | None:
-        nonlocal best
+        nonlocal best, floor
         trial = msgspec.structs.replace(budget, ram_bytes=ram_bytes)
-        schedule = quick(trial)
-        if schedule is None:
+        found = quick(trial)
+        if found.status == "infeasible":
+            floor = max(floor, ram_bytes + 1)
+        if found.status != "feasible":
+            best = best if best.schedule else found
             return None
-        report = check(draft(graph, costs, trial, schedule))
+        report = check(draft(graph, costs, trial, found.schedule))
         if not report.valid:
             return None
-        best = schedule
+        best = found
         return report.peak_bytes
 
-    low = memory_floor(graph, costs, budget).nbytes - 1
+    low = floor - 1
     most = sum(tensor.nbytes for tensor in graph.tensors) + max(
         run.workspace_bytes for runs in costs.ops for run in runs.values()
     )
     try:
         high = peak_within(most if budget.ram_bytes is None else budget.ram_bytes)
         if high is None:
-            return None
+            return best
         at_floor = peak_within(low + 1)
         high = high if at_floor is None else at_floor
         while high - low > 1 and time.monotonic() < deadline:
@@ -79,7 +87,16 @@ def fewest_bytes(
             found = peak_within(middle)
             low, high = (middle, high) if found is None else (low, found)
     except KeyboardInterrupt:
-        if best is None:
+        if best.status != "feasible":
             raise
-        raise SearchInterrupted(Solution(status="feasible", schedule=best)) from None
-    return best
+        raise SearchInterrupted(_bounded(best, floor)) from None
+    return _bounded(best, floor)
+
+
+def _bounded(found: Solution, least_bytes: int) -> Solution:
+    return Solution(
+        status="feasible",
+        schedule=found.schedule,
+        bound_joules=float(least_bytes),
+        bound_source="certified",
+    )

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from poet.planner.incumbent import Leaning
-from poet.planner.model.staged import from_schedule
+from poet.planner.model.stages import Stages, core_in_model
 from poet.planner.search.worker import SMALL_OPS, Side, Worker
 from poet.referee.replay import check
 from poet.values.plan import draft
@@ -46,6 +46,8 @@ each. By hand: of twelve runs on gpt2 with 700 MB on an h200 half stayed in the 
 long ones no more often than short ones (docs/decisions/023)."""
 MOST_IDLE_WINDOWS = 6
 """So many windows without a gain, and annealing has a turn. By hand, tried at 3 and 12."""
+MOST_IDLE_WINDOWS_BESIDE = 1
+"""The same where windows cannot start from the best schedule, and work on another."""
 
 
 class Strategy(Protocol):
@@ -161,12 +163,11 @@ class WholeModel:
 
     def step(self) -> None:
         inc, (kind, window) = self.worker.incumbent, self.questions.pop(0)
-        assert inc.best is not None
-        tools, start = self.worker.tools, inc.best.staged
+        tools, start = self.worker.tools, inc.core
         if kind is not None:
-            tools = self.worker.narrowed[kind]
-            known = tools.best
-            start = None if known is None else from_schedule(inc.graph, inc.costs, known)
+            tools, start = self.worker.narrowed[kind], None
+            if tools.best is not None:
+                start = core_in_model(Stages(inc.graph, tools.budget), inc.costs, tools.best)
         found, proven = tools.windows.whole(start, window, *self.worker.pace.whole())
         inc.offer_staged(found)
         if not proven or (kind is not None and not tools.budget.recompute):
@@ -175,12 +176,10 @@ class WholeModel:
 
 def _annealing_is_due(worker: Worker) -> bool:
     """While the search is young, windows are stuck, or there is nothing for windows to start at."""
-    best = worker.incumbent.best
+    inc = worker.incumbent
+    most_idle = MOST_IDLE_WINDOWS if inc.best_is_in_model else MOST_IDLE_WINDOWS_BESIDE
     return worker.tools.annealer is not None and (
-        best is None
-        or best.staged is None
-        or worker.pace.is_young(worker.round)
-        or worker.idle_windows >= MOST_IDLE_WINDOWS
+        inc.core is None or worker.pace.is_young(worker.round) or worker.idle_windows >= most_idle
     )
 
 
@@ -336,14 +335,12 @@ class WindowSearch:
         self.worker = worker
 
     def is_due(self) -> bool:
-        best = self.worker.incumbent.best
-        return best is not None and best.staged is not None
+        return self.worker.incumbent.core is not None
 
     def step(self) -> None:
-        worker, best = self.worker, self.worker.incumbent.best
-        assert best is not None
-        assert best.staged is not None
-        found = worker.tools.windows.improve(best.staged, *worker.pace.window())
+        worker, core = self.worker, self.worker.incumbent.core
+        assert core is not None
+        found = worker.tools.windows.improve(core, *worker.pace.window())
         worker.idle_windows = 0 if worker.incumbent.offer_staged(found) else worker.idle_windows + 1
 
 

@@ -22,7 +22,7 @@ _TRANSFERS: dict[Transfers, str] = {
 }
 _GOALS: dict[Goal, str] = {"joules": "energy", "seconds": "time", "bytes": "RAM"}
 _STATUS = {
-    "optimal": "proven best",
+    "optimal": "proven best in this op order",
     "feasible": "valid schedule",
     "infeasible": "proven impossible",
     "unknown": "no schedule found",

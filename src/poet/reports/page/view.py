@@ -92,7 +92,7 @@ def _complaints(plan: Plan, report: Report) -> tuple[str, ...]:
 _LEAST: dict[Goal, str] = {
     "joules": "No schedule in this op order can use less than {least}",
     "seconds": "No schedule in this op order can be faster than {least}",
-    "bytes": "No schedule can fit in less than {least}",
+    "bytes": "No schedule in this op order can fit in less than {least}",
 }
 _VOUCHED = {
     "certified": "certified: POET checked this bound itself, from the dual values",
@@ -116,7 +116,8 @@ def bound_text(view: PlanView) -> str:
         return f"{least} ({vouched}).{beside}"
     gap = max(0.0, (value - plan.bound) / value) if value else 0.0
     percent = share_text(gap, 2 if gap < 0.01 else 1)
-    within = "this one is that good" if gap < 5e-5 else f"this one is within {percent}"
+    as_good = gap == 0.0 if plan.minimize == "bytes" else gap < 5e-5
+    within = "this one is that good" if as_good else f"this one is within {percent}"
     return f"{least}; {within} ({vouched}).{beside}"
 
 

@@ -1,9 +1,10 @@
 /* Simulated annealing over stage-structured schedules.
  *
  * Stage s ends with the first run of op s; stage n_ops is the step's end, where a made-up op
- * without cost reads all that must end in RAM. The state is three choices:
+ * without cost reads all that must end in RAM. The state is these choices:
  *   keep[s] bit i   tensor i, if it is in RAM when stage s - 1 is over, stays into stage s
  *   page[s] bit i   tensor i, if stage s needs it and it is not in RAM, is loaded, else recomputed
+ *   early[s] bit i  tensor i, if stage s + 1 keeps it and it is not in RAM, is made in stage s
  *   first[v], again[v]   the variants in which op v runs for the first time and when it runs again
  * `decode_stage` turns the choices into what a stage does: it finds the ops that run, from the last
  * to the first, then walks them in order, loads late, drops early, and counts bytes exactly.
@@ -27,6 +28,7 @@ static int max_gaps(const problem *p) { return 4 * p->inputs_at[p->n_ops + 1] + 
 static void usual_choices(annealer *a) {
     const problem *p = a->p;
     memset(a->state.page, 0xff, (size_t)a->stages * (size_t)a->words * sizeof(u64));
+    memset(a->state.early, 0, (size_t)a->stages * (size_t)a->words * sizeof(u64));
     for (int v = 0; v <= p->n_ops; v++) {
         a->state.first[v] = p->variants_at[v];
         a->state.again[v] = p->again[p->again_at[v]];
@@ -43,6 +45,31 @@ static void nothing_kept(annealer *a) {
     memcpy(a->state.keep + rows, a->allowed + rows, (size_t)a->words * sizeof(u64));
 }
 
+/* Let the op that is stuck read from RAM what it streams and the store no longer has. */
+static int unstream(annealer *a) {
+    const problem *p = a->p;
+    int v = a->stuck_op;
+    if (v < 0 || v == a->stuck_stage) return 0;
+    for (int k = p->again_at[v]; k < p->again_at[v + 1]; k++)
+        if (p->reads_at[p->again[k]] == p->reads_at[p->again[k] + 1]) {
+            a->state.again[v] = p->again[k];
+            return 1;
+        }
+    return 0;
+}
+
+/* Make what was consumed again in the last stage in which that can be done, and keep it. */
+static int make_in_time(annealer *a) {
+    const problem *p = a->p;
+    int i = a->stuck_tensor, maker = p->producer[i];
+    if (!p->makes_early || a->stuck_stage <= p->consumed_by[i] || maker < 0) return 0;
+    int s = p->rerun_to[maker] < a->stuck_stage ? p->rerun_to[maker] : a->stuck_stage - 1;
+    if (s <= p->consumed_by[i] || has(row_of(a->state.early, s, a->words), i)) return 0;
+    put(row_of(a->state.early, s, a->words), i);
+    for (int t = s + 1; t <= a->stuck_stage; t++) put(row_of(a->state.keep, t, a->words), i);
+    return 1;
+}
+
 /* Keep what can be had in no other way, until the state can be carried out. */
 static int settle(annealer *a) {
     const problem *p = a->p;
@@ -52,6 +79,7 @@ static int settle(annealer *a) {
         if (out_of_time(a)) return 0;
         int i = a->stuck_tensor, changed = 0;
         if (i < 0) return 0;
+        if (unstream(a) || make_in_time(a)) continue;
         for (int s = p->producer[i] + 1; s <= a->stuck_stage && s <= p->last_keep[i]; s++) {
             u64 *row = row_of(a->state.keep, s, a->words);
             changed |= !has(row, i);
@@ -275,12 +303,23 @@ int64_t poet_anneal_emit(annealer *a, int32_t *out, int64_t capacity) {
     return e.count;
 }
 
-/* Give the state to search from; rows of keep are stages + 1, of page stages. */
-void poet_anneal_set(annealer *a, const u64 *keep, const u64 *page, const int32_t *first,
-                     const int32_t *again) {
+/* The energy of the best state, and in `peak` its RAM while ops run, as the search counts them. */
+double poet_anneal_counted(annealer *a, int64_t *peak) {
+    *peak = 0;
+    copy_choices(a, &a->state, &a->best);
+    if (!a->has_best || !decode_all(a)) return 0;
+    for (int s = 0; s < a->stages; s++)
+        if (a->now.peak[s] > *peak) *peak = a->now.peak[s];
+    return energy(a);
+}
+
+/* Give the state to search from; rows of keep are stages + 1, of page and early stages. */
+void poet_anneal_set(annealer *a, const u64 *keep, const u64 *page, const u64 *early,
+                     const int32_t *first, const int32_t *again) {
     size_t row = (size_t)a->words * sizeof(u64);
     memcpy(a->state.keep, keep, (size_t)(a->stages + 1) * row);
     memcpy(a->state.page, page, (size_t)a->stages * row);
+    memcpy(a->state.early, early, (size_t)a->stages * row);
     memcpy(a->state.first, first, (size_t)a->stages * sizeof(int32_t));
     memcpy(a->state.again, again, (size_t)a->stages * sizeof(int32_t));
 }
@@ -317,6 +356,7 @@ static void carve_decoding(arena *m, decoding *d, size_t stages, size_t words, s
 static void carve_choices(arena *m, choices *c, size_t stages, size_t words) {
     c->keep = carve(m, (stages + 1) * words, sizeof(u64));
     c->page = carve(m, (stages + 1) * words, sizeof(u64));
+    c->early = carve(m, (stages + 1) * words, sizeof(u64));
     c->first = carve(m, stages, sizeof(int32_t));
     c->again = carve(m, stages, sizeof(int32_t));
 }
@@ -370,7 +410,7 @@ annealer *poet_anneal_new(const problem *p) {
     for (int i = 0; i < p->n_tensors; i++) {
         for (int s = p->producer[i] + 1; s <= p->last_keep[i]; s++)
             put(row_of(a->allowed, s, a->words), i);
-        if (p->end[i] != END_NONE && p->end[i] != END_STORE)
+        if (p->end[i] != END_NONE && p->end[i] != END_STORE && p->end[i] != END_STORE_LAST)
             put(row_of(a->allowed, a->stages, a->words), i);
         for (int s = p->producer[i] + 1; p->pinned[i] && s <= a->stages; s++) {
             put(row_of(a->pinned, s, a->words), i);

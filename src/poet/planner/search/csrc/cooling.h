@@ -25,6 +25,7 @@ static void copy_choices(annealer *a, choices *to, const choices *from) {
     size_t rows = (size_t)(a->stages + 1) * (size_t)a->words * sizeof(u64);
     memcpy(to->keep, from->keep, rows);
     memcpy(to->page, from->page, rows);
+    memcpy(to->early, from->early, rows);
     memcpy(to->first, from->first, (size_t)a->stages * sizeof(int32_t));
     memcpy(to->again, from->again, (size_t)a->stages * sizeof(int32_t));
 }
@@ -52,8 +53,10 @@ static int decode_all(annealer *a) {
     memset(a->now.joules, 0, (size_t)a->stages * sizeof(double));
     memset(a->now.seconds, 0, (size_t)a->stages * sizeof(double));
     memset(a->now.peak, 0, (size_t)a->stages * sizeof(int64_t));
-    for (int i = 0; i < p->n_tensors; i++)
+    for (int i = 0; i < p->n_tensors; i++) {
         if (p->start_stored[i] || p->end[i] == END_STORE || p->end[i] == END_BOTH) book(a, i, 1, 0);
+        if (is_written_last(p, i)) book_slot(a, i);
+    }
     for (int v = 0; v < p->n_ops; v++) {
         int variant = a->state.first[v];
         for (int k = p->writes_at[variant]; k < p->writes_at[variant + 1]; k++)

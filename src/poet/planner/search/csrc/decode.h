@@ -1,60 +1,7 @@
-/* From choices to what each stage does: the store's books, decoding, and evaluating a move. Part of anneal.c. */
+/* From choices to what each stage does: decoding, and evaluating a move. Part of anneal.c. */
 #ifndef POET_DECODE_H
 #define POET_DECODE_H
-#include "state.h"
-
-/* ---- The store's books: which tensors need a copy there, and what writing them costs ---- */
-
-static inline int write_due(const annealer *a, int i) {
-    return a->store_uses[i] > 0 && !a->streamed_out[i] && !a->p->start_stored[i];
-}
-
-static void book(annealer *a, int i, int uses, int streamed) {
-    const problem *p = a->p;
-    int before = write_due(a, i), held = a->store_uses[i] > 0 || a->streamed_out[i] > 0;
-    a->store_uses[i] += uses;
-    a->streamed_out[i] += streamed;
-    int change = write_due(a, i) - before;
-    a->sums.write_joules += change * p->out_joules[i];
-    a->sums.write_seconds += change * p->out_seconds[i];
-    int holds = a->store_uses[i] > 0 || a->streamed_out[i] > 0;
-    if (holds != held) {
-        int slot = p->slot[i];
-        int was_used = a->slot_uses[slot] > 0;
-        a->slot_uses[slot] += holds - held;
-        a->sums.slot_bytes += ((a->slot_uses[slot] > 0) - was_used) * p->nbytes[i];
-    }
-}
-
-static void book_logged(annealer *a, int i, int uses, int streamed) {
-    book(a, i, uses, streamed);
-    a->book_log[a->n_book_log++] = (stored){i, uses, streamed};
-}
-
-static void book_difference(annealer *a, const u64 *was, const u64 *is) {
-    for (int w = 0; w < a->words; w++)
-        for (u64 bits = was[w] ^ is[w]; bits; bits &= bits - 1) {
-            int i = w * 64 + __builtin_ctzll(bits);
-            book_logged(a, i, has(is, i) ? 1 : -1, 0);
-        }
-}
-
-/* A copy that is wanted in the store after its heir's write has destroyed it. */
-static int store_conflict(const annealer *a) {
-    const problem *p = a->p;
-    for (int k = 0; k < p->n_pairs; k++) {
-        int old = p->pairs[2 * k], heir = p->pairs[2 * k + 1], made = p->producer[heir];
-        if (!a->store_uses[heir] && !a->streamed_out[heir]) continue;
-        if (p->end[old] == END_STORE || p->end[old] == END_BOTH) return 1;
-        for (int s = made + 1; s < a->stages; s++) {
-            const decoding *d = s >= a->from && s < a->end && a->fresh[s] ? &a->next : &a->now;
-            if (has(row_of(d->moved, s, a->words), old)) return 1;
-        }
-    }
-    return 0;
-}
-
-/* ---- Decoding ---- */
+#include "books.h"
 
 static inline int is_streamed(const problem *p, int variant, int i) {
     for (int k = p->reads_at[variant]; k < p->reads_at[variant + 1]; k++)
@@ -65,6 +12,53 @@ static inline int is_written(const problem *p, int variant, int i) {
     for (int k = p->writes_at[variant]; k < p->writes_at[variant + 1]; k++)
         if (p->writes[k] == i) return 1;
     return 0;
+}
+
+/* Whether op v can run again in stage s though something that it reads was consumed, and can no
+ * longer be made: if that was made again in time, and kept. */
+static int runs_if_kept(const annealer *a, int s, int v, const u64 *in_ram, u64 *touched) {
+    const problem *p = a->p;
+    if (s > p->rerun_if_kept[v]) return 0;
+    for (int k = p->inputs_at[v]; k < p->inputs_at[v + 1]; k++) {
+        int i = p->inputs[k], maker = p->producer[i];
+        if (s <= p->consumed_by[i] || s <= p->rerun_to[maker]) continue;
+        put(touched, i); /* the answer depends on it */
+        if (!has(in_ram, i) && !runs_if_kept(a, s, maker, in_ram, touched)) return 0;
+    }
+    return 1;
+}
+
+static int can_make(const annealer *a, int s, int i, const u64 *in_ram, u64 *touched) {
+    int maker = a->p->producer[i];
+    return maker >= 0 &&
+           (s <= a->p->rerun_to[maker] || runs_if_kept(a, s, maker, in_ram, touched));
+}
+
+/* What may end in either place and is in neither, or is not to be written, is made when the step
+ * ends. */
+static void make_last(annealer *a, int s, const u64 *in_ram, const u64 *page, u64 *touched) {
+    const problem *p = a->p;
+    for (int i = 0; i < p->n_tensors; i++) {
+        if (p->end[i] != END_EITHER || has(in_ram, i)) continue;
+        if ((s <= p->load_to[i] && has(page, i)) || !can_make(a, s, i, in_ram, touched)) continue;
+        a->stamp[i] = a->epoch;
+        a->last_use[i] = s;
+        a->source[i] = MADE;
+        put(a->todo, p->producer[i]);
+    }
+}
+
+/* What is to be made in stage s for a later one. */
+static void make_early(annealer *a, int s, const u64 *in_ram, u64 *touched) {
+    const u64 *early = row_of(a->state.early, s, a->words);
+    const u64 *keep = row_of(a->state.keep, s + 1, a->words);
+    for (int w = 0; w < a->words; w++)
+        for (u64 bits = early[w]; bits; bits &= bits - 1) {
+            int i = w * 64 + __builtin_ctzll(bits);
+            put(touched, i);
+            if (!has(keep, i) || has(in_ram, i) || a->p->producer[i] >= s) continue;
+            if (can_make(a, s, i, in_ram, touched)) put(a->todo, a->p->producer[i]);
+        }
 }
 
 /* The ops that run in stage s, last to first into a->order; says where each tensor comes from.
@@ -85,15 +79,17 @@ static int choose_ops(annealer *a, int s, const u64 *in_ram, u64 *touched, u64 *
         a->order[count++] = v;
         if (v != s) put(reruns, v);
         for (int k = p->inputs_at[v]; k < p->inputs_at[v + 1]; k++) {
-            int i = p->inputs[k], maker = p->producer[i];
+            int i = p->inputs[k];
             int can_load = s >= p->load_from[i] && s <= p->load_to[i];
             put(touched, i);
             if (streams && is_streamed(p, variant, i)) {
+                a->stuck_op = v;
                 if (!can_load) goto stuck;
                 put(moved, i);
                 continue;
             }
             if (a->stamp[i] == a->epoch) continue;
+            a->stuck_op = -1;
             a->stamp[i] = a->epoch;
             a->last_use[i] = v;
             put(a->used, i);
@@ -101,12 +97,12 @@ static int choose_ops(annealer *a, int s, const u64 *in_ram, u64 *touched, u64 *
                 a->source[i] = KEPT;
                 continue;
             }
-            int can_make = maker >= 0 && s <= p->rerun_to[maker];
-            if (can_load && (!can_make || has(page, i))) {
+            int makes = can_make(a, s, i, in_ram, touched);
+            if (can_load && (!makes || has(page, i))) {
                 a->source[i] = LOADED;
-            } else if (can_make) {
+            } else if (makes) {
                 a->source[i] = MADE;
-                put(a->todo, maker);
+                put(a->todo, p->producer[i]);
             } else {
                 goto stuck;
             }
@@ -118,11 +114,18 @@ static int choose_ops(annealer *a, int s, const u64 *in_ram, u64 *touched, u64 *
             return 0;
         }
         for (int k = p->outputs_at[v]; k < p->outputs_at[v + 1]; k++) put(touched, p->outputs[k]);
+        if (v == p->n_ops) make_last(a, s, in_ram, page, touched);
+        if (v == s && p->makes_early) make_early(a, s, in_ram, touched);
         while (word >= 0 && !a->todo[word]) word--;
         if (word < 0) return count;
         v = word * 64 + 63 - __builtin_clzll(a->todo[word]);
         take(a->todo, v);
     }
+}
+
+static void emit_last_writes(const problem *p, emitter *e) {
+    for (int i = 0; i < p->n_tensors; i++)
+        if (is_written_last(p, i)) emit(e, DO_PAGE_OUT, i, 0);
 }
 
 /* What stage s does when it begins with next.in_ram[s]. Fills next's row s and in_ram of s + 1.
@@ -187,6 +190,7 @@ static int decode_stage(annealer *a, int s, emitter *e) {
         joules += p->run_joules[variant];
         seconds += p->run_seconds[variant];
         if (e && v < p->n_ops) emit(e, DO_COMPUTE, v, variant);
+        if (e && v == p->n_ops) emit_last_writes(p, e);
         for (int k = p->outputs_at[v]; k < p->outputs_at[v + 1]; k++) {
             int i = p->outputs[k], seat = p->seat[k];
             if (seat >= 0 && has(live, seat)) { /* consumed */
@@ -216,6 +220,7 @@ static int decode_stage(annealer *a, int s, emitter *e) {
                 if (has(live, i)) continue;
                 a->stuck_tensor = i;
                 a->stuck_stage = s;
+                a->stuck_op = -1;
                 if (s > p->load_to[i]) return 0;
                 put(moved, i);
             }
@@ -245,6 +250,7 @@ static int sees_change(const annealer *a, int s) {
         if (s >= c->from && s <= c->to && has(touched, c->tensor)) return 1;
     }
     int v = a->changed_op;
+    if (s == a->changed_early) return 1;
     return v >= 0 && (s == v || has(row_of(a->now.reruns, s, a->op_words), v));
 }
 

@@ -8,7 +8,7 @@
 static void begin_move(annealer *a) {
     a->n_changes = a->n_flips = a->n_book_log = 0;
     a->changed_words = a->written_words = 0;
-    a->changed_op = -1;
+    a->changed_op = a->changed_early = -1;
     a->from = a->stages;
     a->until = a->end = -1;
 }
@@ -339,6 +339,24 @@ static void move_force(annealer *a) {
     if (pick(a, &i, &s) && !has(row_of(a->now.in_ram, s, a->words), i)) set_gap(a, i, s, 1);
 }
 
+/* Make a tensor for later in a stage that does not need it: while what it is made from is there. */
+static void move_early(annealer *a) {
+    const problem *p = a->p;
+    int i = below(a, p->n_tensors), maker = p->producer[i], from, to;
+    if (maker < 0) return;
+    int last = p->rerun_if_kept[maker];
+    if (last >= p->last_keep[i]) last = p->last_keep[i] - 1;
+    if (last <= maker) return;
+    int s = maker + 1 + below(a, last - maker);
+    int value = !has(row_of(a->state.early, s, a->words), i);
+    if (!write_bits(a, a->state.early, i, s, s, value)) return;
+    a->changed_early = s;
+    note_change(a, i, s, s);
+    if (!keepable(a, i, s + 1)) return;
+    gap_around(a, i, s + 1, &from, &to);
+    set_keep(a, i, s + 1, to, value);
+}
+
 static void propose(annealer *a, int has_variants) {
     begin_move(a);
     a->eject = 0;
@@ -349,6 +367,7 @@ static void propose(annealer *a, int has_variants) {
     else if (kind < 60) move_swap(a);
     else if (kind < 75) move_chain(a);
     else if (kind < 85) move_span(a);
+    else if (kind < 100 && a->p->makes_early && below(a, 2)) move_early(a);
     else if (kind < 100) move_page(a);
     else move_variant(a);
 }

@@ -9,7 +9,8 @@
 #include <time.h>
 
 typedef uint64_t u64;
-enum { END_NONE, END_RAM, END_STORE, END_BOTH, END_EITHER };
+enum { END_NONE, END_RAM, END_STORE, END_BOTH, END_EITHER,
+       END_STORE_LAST, END_BOTH_LAST }; /* consumed, made again, and written when the step ends */
 enum { DO_COMPUTE, DO_PAGE_OUT, DO_PAGE_IN, DO_FREE };
 enum { KEPT, LOADED, MADE }; /* where a stage has a tensor from */
 enum {
@@ -29,16 +30,19 @@ enum { LEAN_COOLINGS = 3 }; /* near a state that was given: from a 64th of WARM,
 typedef struct problem {
     int64_t ram_bytes, store_bytes;
     double deadline_seconds;
-    int32_t n_ops, n_tensors, n_pairs, padding;
+    int32_t n_ops, n_tensors, n_pairs;
+    int32_t makes_early; /* whether what was consumed can be made again: then `early` is a choice */
     const int64_t *nbytes;
     const double *in_joules, *in_seconds, *out_joules, *out_seconds;
     const int32_t *producer;             /* -1: exists at the start */
+    const int32_t *consumed_by;          /* the op that takes its bytes; n_ops: none */
     const int32_t *last_keep;            /* the last stage into which keeping can be of use */
     const int32_t *load_from, *load_to;  /* the stages in which a load is possible */
     const int32_t *slot;                 /* of the store */
     const uint8_t *pinned;               /* somebody else holds it: it cannot leave RAM */
     const uint8_t *start_ram, *start_stored, *end;
     const int32_t *rerun_to;             /* per op: the last stage in which it may run again; -1 */
+    const int32_t *rerun_if_kept; /* the same, if what was made again after it was consumed is there */
     const int32_t *inputs_at, *inputs, *outputs_at, *outputs;
     const int32_t *seat; /* parallel to outputs: the input whose bytes it takes, or -1 */
     const int32_t *variants_at, *again_at, *again; /* `again`: variants without streamed outputs */
@@ -84,7 +88,7 @@ typedef struct totals {
 } totals;
 
 typedef struct choices {
-    u64 *keep, *page;
+    u64 *keep, *page, *early;
     int32_t *first, *again;
 } choices;
 
@@ -103,7 +107,7 @@ typedef struct annealer {
     int n_book_log;
     /* the move being tried */
     change changes[MAX_CHANGES];
-    int n_changes, changed_op, from, until, end;
+    int n_changes, changed_op, changed_early, from, until, end;
     u64 changed_words, active_words, written_words; /* masks of word numbers modulo 64: those of the
         changed tensors, those in which next.in_ram may differ from now's, those ever written */
     flip *flips;
@@ -125,7 +129,7 @@ typedef struct annealer {
     int64_t work; /* ops decoded since the clock was read */
     void *memory;
     gap *gaps;
-    int32_t stuck_tensor, stuck_stage;
+    int32_t stuck_tensor, stuck_stage, stuck_op; /* the op that streams it, or -1 */
     int eject; /* the move being tried may drop so many tensors to make room */
 } annealer;
 
