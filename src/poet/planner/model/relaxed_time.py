@@ -193,7 +193,7 @@ class _Makespan:
         return True
 
     def arrivals(self) -> None:
-        """What is loaded by a stage has crossed before its own op, the last to run in it, begins."""
+        """What is loaded by a stage has crossed before its own op, the last of it, begins."""
         builder, stages = self.builder, self.ends.size
         crossed = builder.new_columns(stages, high=self.most)
         sums = builder.new_rows(stages, low=0.0, high=0.0)
