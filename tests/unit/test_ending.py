@@ -108,10 +108,13 @@ def test_ctrl_c_in_python_gives_the_best_plan_and_ends_everything(work_limit: in
 
 
 def test_ctrl_c_does_not_go_on_to_the_next_phase() -> None:
-    """Where nobody said how transfers take time, turns are planned first; Ctrl-C ends both."""
+    """Where transfers slow compute, and nobody said how they take time, turns are planned first;
+    Ctrl-C ends both."""
     asked = next(questions(problem_of(instance("resnet18_cifar-m4")), terms(None, 330_000)))
     either = asked._replace(
-        either=True, budget=msgspec.structs.replace(asked.budget, transfers="overlap")
+        either=True,
+        budget=msgspec.structs.replace(asked.budget, transfers="overlap"),
+        costs=msgspec.structs.replace(asked.costs, compute_speed_in_overlap=0.9),
     )
     with pytest.raises(PlanInterrupted) as stopped:
         answer(either, effort(progress=interrupting()))
