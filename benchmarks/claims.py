@@ -134,7 +134,7 @@ def check_joules(found: Findings, seed: int, problem: Problem) -> None:
 
 def check_seconds(found: Findings, seed: int, problem: Problem) -> None:
     graph, costs, budget = problem
-    timed = seconds_as_joules(costs, budget)
+    timed = seconds_as_joules(costs)
     best = least_joules((graph, timed, budget))
     plan = solve(*problem, EFFORT, minimize="seconds")
     if _exists(found, seed, "seconds", plan, best):

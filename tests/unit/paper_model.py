@@ -26,7 +26,7 @@ Literal, not fast: seconds for about 20 ops.
 
 from importlib import import_module
 from math import gcd, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from poet.values.device import PLAIN, Costs
 from poet.values.graph import Graph
@@ -34,7 +34,7 @@ from poet.values.graph import Graph
 MIP_GAP = 1e-9
 
 
-class _Rows:
+class Rows:
     """Columns and rows handed to HiGHS one by one."""
 
     def __init__(self) -> None:
@@ -97,8 +97,31 @@ def paper_joules(
 
     With a time limit, the best found by then, or None if none was.
     """
+    rows, _ = paper_rows(graph, costs, ram_bytes, deadline_seconds, as_released=as_released)
+    return rows.minimum(time_limit_seconds)
+
+
+class Blocks(NamedTuple):
+    """The columns of the matrices, by stage and op."""
+
+    compute: list[list[int]]
+    in_ram: list[list[int]]
+    in_store: list[list[int]]
+    page_in: list[list[int]]
+    page_out: list[list[int]]
+
+
+def paper_rows(
+    graph: Graph,
+    costs: Costs,
+    ram_bytes: int,
+    deadline_seconds: float | None,
+    *,
+    as_released: bool,
+) -> tuple[Rows, Blocks]:
+    """The program, not solved."""
     _check_plain(graph, costs)
-    ops, rows = range(len(graph.ops)), _Rows()
+    ops, rows = range(len(graph.ops)), Rows()
     runs = [variants[PLAIN] for variants in costs.ops]
     unit = gcd(*(tensor.nbytes for tensor in graph.tensors)) or 1
     size = [tensor.nbytes // unit for tensor in graph.tensors]
@@ -142,11 +165,11 @@ def paper_joules(
     if deadline_seconds is not None:
         seconds = [(compute[t][i], runs[i].seconds) for t in ops for i in ops if i <= t]
         rows.row(-inf, seconds, deadline_seconds)
-    return rows.minimum(time_limit_seconds)
+    return rows, Blocks(compute, in_ram, in_store, page_in, page_out)
 
 
 def _free(
-    rows: _Rows, graph: Graph, compute: list[int], kept_on: list[int] | None, i: int, k: int
+    rows: Rows, graph: Graph, compute: list[int], kept_on: list[int] | None, i: int, k: int
 ) -> int:
     """FREE = 1 exactly if op k runs, i is not kept into the next stage, and no later op of this
     one reads it: no hazard. Hazards are 1 - R[t, k] + S_ram[t+1, i] + Σ R[t, later readers]."""
