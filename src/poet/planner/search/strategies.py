@@ -36,6 +36,8 @@ chosen by hand, tried at 2 and 6."""
 BINDING = 0.97
 """A best schedule that takes so much of the deadline, or none at all, and time gets a price. By
 hand: what is far from its deadline is not held back by it."""
+HURRIED_SECONDS = 2.0
+"""For a run at one price while there is no schedule in time. By hand."""
 FIRST_PRICE, PRICE_STEP, PRICE_TRIALS = 0.2, 4.0, 9
 """Watts for each second, as a share of keep-all's mean; by how much it grows or falls until one
 price is too low and another high enough; and how often it is bisected. Of the prices tried on
@@ -229,18 +231,24 @@ class PricedTime:
         is_timed = inc.budget.deadline_seconds is not None and inc.budget.transfers != "overlap"
         self.trials = PRICE_TRIALS if is_timed and self.mean_watts else 0
         self.price = FIRST_PRICE * (1 + worker.seed % 3)
-        self.too_low, self.enough = 0.0, 0.0
+        self.too_low, self.enough, self.step_by = 0.0, 0.0, PRICE_STEP
         self.best: Schedule | None = None
 
     def is_due(self) -> bool:
         worker, inc = self.worker, self.worker.incumbent
-        if not self.trials or not _annealing_is_due(worker) or worker.round % 2:
+        if not self.trials or not _annealing_is_due(worker):
             return False
+        if inc.best is None:  # nothing in time: the price is all that leads there
+            return worker.round > 1
         assert inc.budget.deadline_seconds is not None
-        return inc.best is None or inc.best.seconds > BINDING * inc.budget.deadline_seconds
+        is_late = inc.best.seconds > BINDING * inc.budget.deadline_seconds
+        return worker.round % 2 == 0 and is_late
 
     def step(self) -> None:
         worker, inc = self.worker, self.worker.incumbent
+        if not (self.too_low or self.enough) and inc.time_prices and inc.time_prices.compute:
+            self.price = inc.time_prices.compute / self.mean_watts  # what the relaxation says
+            self.step_by = PRICE_STEP**0.5
         self.trials -= 1
         worker.idle_windows = 0
         watts = inc.costs.idle_watts + self.price * self.mean_watts
@@ -248,12 +256,17 @@ class PricedTime:
         budget = msgspec.structs.replace(inc.budget, deadline_seconds=None)
         annealer = worker.team.annealer(costs, budget)
         seconds, moves = worker.pace.anneal(worker.round)
+        if inc.best is None:
+            seconds = min(seconds, HURRIED_SECONDS)
         seed = next(worker.team.seeds)
         found = annealer.run(self.best, seconds=seconds, moves=moves, seed=seed)
         if found is None:
             self.trials = 0
             return
         self.best = found
+        if not self.trials and inc.best is not None:  # again, around what was enough
+            self.trials, self.too_low, self.enough = PRICE_TRIALS, 0.0, 0.0
+            self.step_by = PRICE_STEP**0.25
         inc.offer(found)
         report = check(draft(inc.graph, inc.costs, budget, found))
         assert inc.budget.deadline_seconds is not None
@@ -267,7 +280,7 @@ class PricedTime:
         if self.too_low and self.enough:
             self.price = (self.too_low * self.enough) ** 0.5
         else:
-            self.price *= PRICE_STEP if is_late else 1 / PRICE_STEP
+            self.price *= self.step_by if is_late else 1 / self.step_by
 
 
 class LeanAnnealing:
