@@ -39,6 +39,9 @@ FIRST_PRICE, PRICE_STEP, PRICE_TRIALS = 0.2, 4.0, 9
 """Watts for each second, as a share of keep-all's mean; by how much it grows or falls until one
 price is too low and another high enough; and how often it is bisected. Of the prices tried on
 resnet18_cifar-a72 (docs/decisions/022) 0.2 was best."""
+AFRESH_OPS = 1_000
+"""Of more ops the annealer's own start is far from what other makers find, and it takes longer than
+the time there is to come back (docs/decisions/024)."""
 MOST_IDLE_WINDOWS = 6
 """So many windows without a gain, and annealing has a turn. By hand, tried at 3 and 12."""
 
@@ -280,7 +283,8 @@ class Annealing:
         worker.idle_windows = 0
         best, annealer = worker.incumbent.best, worker.tools.annealer
         assert annealer is not None
-        afresh = worker.pace.is_young(worker.round) and worker.round % 2 == 0
+        small = len(worker.incumbent.graph.ops) <= AFRESH_OPS
+        afresh = small and worker.pace.is_young(worker.round) and worker.round % 2 == 0
         start = None if afresh or best is None else best.schedule
         seconds, moves = worker.pace.anneal(worker.round)
         seed = next(worker.team.seeds)
