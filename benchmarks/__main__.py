@@ -17,6 +17,7 @@ from benchmarks import (
     referee,
     results,
     stores,
+    thousands,
     training,
     trust,
 )
@@ -36,6 +37,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **bert_base.BENCHMARKS,
     **floors.BENCHMARKS,
     **boards.BENCHMARKS,
+    **thousands.BENCHMARKS,
     **results.BENCHMARKS,
 }
 

@@ -11,7 +11,8 @@ Nothing is paged, and no op runs in another variant than its first.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -53,14 +54,15 @@ def checkpoints(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> S
 
 def first_checkpoints(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> Solution:
     """The first schedule found."""
-    for _, schedule in improving(graph, costs, budget, effort):
-        return Solution(status="feasible", schedule=schedule)
+    with closing(improving(graph, costs, budget, effort)) as found:
+        for _, schedule in found:
+            return Solution(status="feasible", schedule=schedule)
     return Solution(status="unknown", reason="no choice of checkpoints fits")
 
 
 def improving(
     graph: Graph, costs: Costs, budget: Budget, effort: Effort
-) -> Iterator[tuple[float, Schedule]]:
+) -> Generator[tuple[float, Schedule], None, None]:
     """Valid schedules, each better than those before, with their joules."""
     if budget.ram_bytes is None or not budget.recompute:
         return
@@ -69,14 +71,27 @@ def improving(
     excess = excess_bytes(graph, costs, budget)
     if not excess.size or excess.max() <= 0:
         return
-    yield from _Trials(graph, costs, budget, effort, int(np.argmax(excess))).improving()
+    backend = find_backend(effort.solver)
+    try:
+        fullest = int(np.argmax(excess))
+        yield from _Trials(graph, costs, budget, effort, fullest, backend).improving()
+    finally:
+        backend.close()
 
 
 class _Trials:
-    def __init__(self, graph: Graph, costs: Costs, budget: Budget, effort: Effort, at: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        costs: Costs,
+        budget: Budget,
+        effort: Effort,
+        at: int,
+        backend: Backend,
+    ) -> None:
         self.graph, self.costs, self.budget, self.at = graph, costs, budget, at
         self.ends = time.monotonic() + effort.time_limit_seconds
-        self.backend: Backend = find_backend(effort.solver)
+        self.backend = backend
         self.last_run = Reach(graph, budget).last.tolist()
         plain = msgspec.structs.replace(budget, paging=False, deadline_seconds=None)
         self.crossing: Crossing = crossing(graph, costs, plain, (at,))
