@@ -155,11 +155,12 @@ class Bounds:
             before = tree.bound / scale
             pause, nodes = time.monotonic() + STEP_SECONDS, 0
             while not tree.done and not inc.finished:
-                cutoff = np.inf
+                cutoff = math.inf
                 if inc.best is not None:
                     cutoff = inc.best.joules * scale * (1 - inc.effort.relative_gap / 2)
                 tree.step(cutoff, inc.remaining)
                 inc.raise_bound(tree.bound / scale, "certified")
+                before = min(before, tree.bound / scale)
                 nodes += 1
                 if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
                     break

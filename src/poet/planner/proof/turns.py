@@ -2,13 +2,14 @@
 
 The bound is that of the best tree, so the one that will be highest matters, not the one that is:
 where a tree stands, and what its last steps raised it by, many steps ahead. Each has some steps
-before it is judged, and every so often the others have one, since a tree may rest on a plateau.
+before it is judged, and every so often the one with fewest has another, since a tree may rest on a
+plateau.
 """
 
 from math import inf
 
-FIRST_STEPS = 3
-"""By hand: the first of them solves the root and learns what to branch on."""
+FIRST_STEPS = 1
+"""The first of them solves the root and learns what to branch on. By hand."""
 AHEAD = 20.0
 """Steps, about ten seconds. By hand."""
 MEMORY = 0.6
@@ -30,8 +31,9 @@ class Turns:
         return max(growing, key=lambda at: self.bound[at] + AHEAD * self.rise[at])
 
     def note(self, at: int, before: float, after: float) -> None:
-        """Bounds before and after a step; there is none before the first."""
+        """The first bound of a step and its last."""
         if max(before, after) < inf:
-            self.rise[at] = MEMORY * self.rise[at] + (1 - MEMORY) * max(0.0, after - before)
+            kept = MEMORY if self.made[at] else 0.0
+            self.rise[at] = kept * self.rise[at] + (1 - kept) * max(0.0, after - before)
         self.made[at] += 1
         self.bound[at] = after
