@@ -23,6 +23,7 @@ from benchmarks import (
     referee,
     results,
     stores,
+    thousands,
     training,
     trust,
 )
@@ -43,6 +44,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **bert_base.BENCHMARKS,
     **floors.BENCHMARKS,
     **boards.BENCHMARKS,
+    **thousands.BENCHMARKS,
     **results.BENCHMARKS,
 }
 

@@ -2,6 +2,8 @@
 
 from random import Random
 
+import msgspec
+
 from poet import Costs, Graph, InPlace, Op, Run, Tensor, Transfer
 
 
@@ -110,3 +112,56 @@ def network(rng: Random, layers: int, paging: tuple[float, float] = (0.1, 0.1)) 
 
 
 Network = tuple[Graph, Costs]
+
+
+def deep(layers: int) -> tuple[Graph, Costs]:
+    """Equal blocks of a residual network: two dear products with cheap ops between, 15 ops each.
+
+    Forward: a = x·V, b = f(a), c = g(b), y = x + c·W. Backward reads a, b, c and x.
+    """
+    tensors: list[Tensor] = []
+    ops: list[Op] = []
+    amounts: list[float] = []
+
+    def tensor(role: str, nbytes: int, becomes: int | None = None) -> int:
+        name = f"{role}{len(tensors)}"
+        tensors.append(Tensor(name=name, nbytes=nbytes, role=role, becomes=becomes))  # type: ignore[arg-type]
+        return len(tensors) - 1
+
+    def run(joules: float, inputs: tuple[int, ...], nbytes: int, phase: str = "forward") -> int:
+        made = tensor("activation" if phase == "forward" else "gradient", nbytes)
+        ops.append(Op(name=f"op{len(ops)}", phase=phase, inputs=inputs, outputs=(made,)))  # type: ignore[arg-type]
+        amounts.append(joules)
+        return made
+
+    def update(weight: int, gradient: int) -> None:
+        new = tensor("parameter", tensors[weight].nbytes, becomes=weight)
+        pair = (InPlace(output=new, input=weight),)
+        op = Op(name=f"op{len(ops)}", phase="update", inputs=(weight, gradient), outputs=(new,))
+        ops.append(msgspec.structs.replace(op, in_place=pair, recomputable=False))
+        amounts.append(0.1)
+
+    weights = [(tensor("parameter", 20), tensor("parameter", 20)) for _ in range(layers)]
+    x = tensor("input", 100)
+    tape = []
+    for v, w in weights:
+        a = run(10.0, (x, v), 400)
+        b = run(0.1, (a,), 400)
+        c = run(0.2, (b,), 400)
+        d = run(10.0, (c, w), 100)
+        y = run(0.1, (x, d), 100)
+        tape.append((x, a, b, c))
+        x = y
+    g = run(1.0, (x,), 100, "backward")
+    for (x, a, b, c), (v, w) in zip(reversed(tape), reversed(weights), strict=True):
+        gc = run(10.0, (g, w), 400, "backward")
+        gw = run(10.0, (g, c), 20, "backward")
+        update(w, gw)
+        gb = run(0.2, (gc, c), 400, "backward")
+        ga = run(0.2, (gb, a, b), 400, "backward")
+        gv = run(10.0, (ga, x), 20, "backward")
+        gx = run(10.0, (ga, v), 100, "backward")
+        update(v, gv)
+        g = run(0.1, (g, gx), 100, "backward")
+    graph = Graph(name="deep", tensors=tuple(tensors), ops=tuple(ops))
+    return graph, costs_of(graph, amounts, (1.0, 1.0))

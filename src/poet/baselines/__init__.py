@@ -22,6 +22,9 @@ from poet.values.schedule import Maker
 STARTS: dict[str, Maker] = {"keep-all": keep_all, "paging-greedy": paging_greedy}
 """Simple makers that answer at once; the planner may start from what they find."""
 
+MORE_STARTS: dict[str, Maker] = {"dtr": dtr, "torch-budget": torch_budget, "chen-sqrt": chen_sqrt}
+"""Makers that take seconds where a graph is large; the planner asks them in this order there."""
+
 METHODS: dict[str, Maker] = {
     "keep-all": keep_all,
     "paging": paging,

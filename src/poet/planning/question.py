@@ -278,6 +278,8 @@ def question(
     if in_pieces and not asked.in_torch:  # what comes from a card may as well stay there
         start |= {i: "store" for i in graph.given if _is_large_input(graph, i)}
     transfers = asked.transfers or _usual_transfers(problem, board)
+    if asked.transfers is None and transfers == "overlap" and not asked.paging:
+        transfers = "serial"  # there are none, and one search is better than two
     budget = Budget(
         ram_bytes=_ram_bytes(asked),
         store_bytes=board.store_bytes if board else None,

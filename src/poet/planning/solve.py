@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from poet.baselines import METHODS, STARTS
+from poet.baselines import METHODS, MORE_STARTS, STARTS
 from poet.errors import PoetError
 from poet.planner.proof.floor import Floor, least_joules, least_seconds, memory_floor
 from poet.referee.replay import check
@@ -111,15 +111,24 @@ def _best_of(
 
 
 def _opened(graph: Graph, costs: Costs, budget: Budget, effort: Effort) -> "_Answer":
-    """The planner's opening, before its clock runs: who follows advice has a schedule at least."""
-    from poet.planner.search.opening import opening  # numpy: not for `poet --help`
+    """The planner's opening, before its clock runs: who follows advice has a schedule at least.
 
+    On a large graph checkpoints are sooner found than by the annealer's greedy start.
+    """
+    from poet.planner.search.checkpoints import first_checkpoints  # numpy: not for `poet --help`
+    from poet.planner.search.opening import opening
+    from poet.planner.search.worker import SMALL_OPS
+
+    started = time.monotonic()
     if effort.work_limit is None:
         effort = msgspec.structs.replace(effort, time_limit_seconds=OPENING_SECONDS)
-    solution, report = ask(opening, graph, costs, budget, effort)
-    if report is None or not report.valid:
-        return _Answer(solution=Solution(status="unknown"), solver="")
-    return _Answer(solution=solution, solver=PLANNER, report=report)
+    makers = [opening, first_checkpoints]
+    for maker in makers if len(graph.ops) <= SMALL_OPS else reversed(makers):
+        solution, report = ask(maker, graph, costs, budget, effort)
+        if report is not None and report.valid:
+            timed = msgspec.structs.replace(solution, first_seconds=time.monotonic() - started)
+            return _Answer(solution=timed, solver=PLANNER, report=report)
+    return _Answer(solution=Solution(status="unknown"), solver="")
 
 
 def _best_in_hand(
@@ -172,6 +181,7 @@ def _planned(
     starts: tuple[Schedule, ...],
 ) -> _Answer:
     """What the planner makes of it, starting from the best of the simple makers."""
+    from poet.planner.search.checkpoints import checkpoints
     from poet.planner.search.objectives import fewest_bytes, seconds_as_joules
     from poet.planner.search.portfolio import (
         search,  # numpy, scipy and a solver: not for `poet --help`
@@ -188,7 +198,8 @@ def _planned(
             solution = Solution(status="feasible", schedule=starts[0])
     else:
         prices = seconds_as_joules(costs) if minimize == "seconds" else costs
-        solution = search(graph, prices, budget, left, starts)
+        makers = (checkpoints, *MORE_STARTS.values())
+        solution = search(graph, prices, budget, left, starts, makers)
     if solution.status != "feasible":
         return _Answer(solution=solution, solver="")
     report = check(draft(graph, costs, budget, solution.schedule))

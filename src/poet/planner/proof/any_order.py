@@ -17,8 +17,10 @@ the bound in the given order (bounds.py): nothing is regained twice.
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from poet.planner.backends import Backend, Limits
+from poet.planner.model.least import LeastPrices
 from poet.planner.model.matrix import Builder, Milp
 from poet.planner.proof.certificate import safe_bound
 from poet.planner.proof.floor import working_set_bytes
@@ -38,8 +40,8 @@ class AnyOrder(NamedTuple):
 
 def any_order_bound(graph: Graph, costs: Costs, budget: Budget, backend: Backend) -> AnyOrder:
     """The bound, and the duals' word on RAM."""
-    prices = _Prices(costs, budget)
-    least = sum(min(map(prices.run, runs)) for runs in _usable(costs, budget))
+    prices = LeastPrices(costs, budget)
+    least = prices.every_op_once()
     if budget.ram_bytes is None:
         return AnyOrder(least, 0.0)
     milp, scale, unit = _program(graph, costs, budget, prices)
@@ -50,33 +52,11 @@ def any_order_bound(graph: Graph, costs: Costs, budget: Budget, backend: Backend
     return AnyOrder(least + max(0.0, more), max(0.0, float(answer.duals.sum())) / scale / unit)
 
 
-class _Prices:
-    """Joules, with the idle watts of the seconds that surely pass."""
-
-    def __init__(self, costs: Costs, budget: Budget) -> None:
-        self.costs, self.is_serial = costs, budget.transfers == "serial"
-
-    def run(self, run: Run) -> float:
-        moving = sum(stream.seconds for stream in (*run.reads, *run.writes))
-        seconds = run.seconds + (moving if self.is_serial else 0.0)
-        return run.joules + run.stream_joules + self.costs.idle_watts * seconds
-
-    def page(self, joules: float, seconds: float) -> float:
-        return joules + (self.costs.idle_watts * seconds if self.is_serial else 0.0)
-
-
-def _usable(costs: Costs, budget: Budget) -> list[list[Run]]:
-    return [
-        [run for run in runs.values() if budget.paging or not (run.reads or run.writes)]
-        for runs in costs.ops
-    ]
-
-
 def _program(
-    graph: Graph, costs: Costs, budget: Budget, prices: _Prices
+    graph: Graph, costs: Costs, budget: Budget, prices: LeastPrices
 ) -> tuple[Milp, float, float]:
     """Rows of `bytes regained ≥ bytes too many`, one an op; its scale, and its unit of bytes."""
-    usable = _usable(costs, budget)
+    usable = prices.usable
     price = [_regained(graph, costs, budget, prices, usable, i) for i in range(len(graph.tensors))]
     finite = [each for each in price if np.isfinite(each)]
     scale = 100.0 / max(finite, default=1.0) if max(finite, default=0.0) else 1.0
@@ -90,10 +70,9 @@ def _program(
     unit = max(1.0, float(size.max(initial=1.0)))
     assert budget.ram_bytes is not None
     unsure = {i for op in graph.ops for i in op.consumed if i in budget.pinned}
-    for v, waiting in enumerate(_waiting(graph, usable)):
-        op = graph.ops[v]
-        besides = unsure.union(op.inputs, op.outputs)
-        there = np.array([i for i in waiting if i not in besides], dtype=np.int64)
+    for v, (op, waiting) in enumerate(zip(graph.ops, _waiting(graph, usable).T, strict=True)):
+        there = np.flatnonzero(waiting)
+        there = there[~np.isin(there, [*unsure.union(op.inputs, op.outputs)])]
         takes = min(working_set_bytes(graph, op, run) for run in usable[v])
         excess = float(size[there].sum()) - (budget.ram_bytes - takes)
         if excess > 0:
@@ -106,7 +85,7 @@ def _regained(
     graph: Graph,
     costs: Costs,
     budget: Budget,
-    prices: _Prices,
+    prices: LeastPrices,
     usable: list[list[Run]],
     i: int,
 ) -> float:
@@ -129,8 +108,8 @@ def _regained(
     return min(ways)
 
 
-def _waiting(graph: Graph, usable: list[list[Run]]) -> list[list[int]]:
-    """For each op the tensors that are made before it and read from RAM after it in every order."""
+def _waiting(graph: Graph, usable: list[list[Run]]) -> npt.NDArray[np.uint8]:
+    """For each tensor and op: it is made before it and read from RAM after it in every order."""
     count = len(graph.ops)
     before = [0] * count  # the ops that precede each, as bits
     for v in range(count):
@@ -141,22 +120,18 @@ def _waiting(graph: Graph, usable: list[list[Run]]) -> list[list[int]]:
         for i in graph.ops[u].outputs:
             for v in graph.readers[i]:
                 after[u] |= after[v] | 1 << v
-    readers = []
-    for i in range(len(graph.tensors)):
-        mask = 0
+    every = (1 << count) - 1
+    rows = []
+    for i, maker in enumerate(graph.producer):
+        until = 0
         for v in graph.readers[i]:
             if all(stream.tensor != i for run in usable[v] for stream in run.reads):
-                mask |= 1 << v
-        readers.append(mask)
-    found = []
-    for v in range(count):
-        made = [
-            i
-            for i, maker in enumerate(graph.producer)
-            if (maker is None or before[v] >> maker & 1) and readers[i] & after[v]
-        ]
-        found.append(made)
-    return found
+                until |= before[v]
+        rows.append(
+            (until & (every if maker is None else after[maker])).to_bytes(count // 8 + 1, "little")
+        )
+    found = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), -1)
+    return np.unpackbits(found, axis=1, count=count, bitorder="little")
 
 
 def _precedes(graph: Graph, v: int) -> set[int]:

@@ -1,10 +1,12 @@
 """Bounds that rise: linear relaxations of the model, then branch and bound, all certified.
 
-A small `window` leaves most recomputations without their inputs (relaxed.masks), which
-makes a program that is solved in well under a second and whose optimum is already close to the
-whole model's; larger windows and other units of bytes follow while they help, and then a tree of
-branches (branching.py) on the largest that is solved quickly. Every bound is recomputed from dual
-values (certificate.py), so a solver that errs can make it worse but not wrong.
+First what crosses a few ops at which RAM is scarce (crossing.py): a small program at any number of
+ops. Then all stages: a small `window` leaves most recomputations without their inputs
+(relaxed.masks), which makes a program that is solved in well under a second and whose optimum is
+already close to the whole model's; larger windows and other units of bytes follow while they help.
+Then trees of branches (branching.py) on the best of the one kind and on the largest of the other
+that is solved quickly. Every bound is recomputed from dual values (certificate.py), so a solver
+that errs can make it worse but not wrong.
 """
 
 import math
@@ -15,12 +17,15 @@ import numpy as np
 
 from poet.planner.backends import Backend, Limits
 from poet.planner.incumbent import Incumbent, Leaning, TimePrices
+from poet.planner.model.crossing import crossing
 from poet.planner.model.matrix import Floats
 from poet.planner.model.relax import relaxation
 from poet.planner.model.relaxed import Relaxation
 from poet.planner.proof.any_order import any_order_bound
 from poet.planner.proof.branching import Tree
 from poet.planner.proof.certificate import ray_bound, reduced_costs, safe_bound
+from poet.planner.proof.scarce import excess_bytes, scarce_ops
+from poet.planner.proof.turns import Turns
 from poet.values.schedule import Prices
 
 WINDOWS = (4, 8, 16, 32, 64, 128, 256)
@@ -32,6 +37,9 @@ branches raise the bound more than few dear ones. Tried at half and double (docs
 STEP_SECONDS, STEP_NODES = 0.5, 20
 """How much of the tree a step grows: by the clock, often enough to share a worker fairly; counted,
 what follows each round. By hand, the seconds tried at 0.25 and 1."""
+TREE_CHOSEN, TREE_COLUMNS = 10, 5_000
+"""The most ops and columns of a program that is kept for a tree because it is small. U-Net at
+221 MB, 17 s of a tree: 109.3 with 2 ops, 109.8 with 6, 110.8 with 9, 109.7 with 15."""
 EXACT_OPS = 60
 """Up to so many ops the whole model, too, is small enough to branch on: linear-m4 has
 2,474 columns with 27, vgg16-m4 22,724 with 81. By hand, between the two."""
@@ -40,6 +48,14 @@ HALF = 0.5
 HELPS = 0.01
 """A larger window that takes less than this share off the gap ends the climb: the next one costs at
 least twice as much. By hand, tried at 0.003 and 0.03."""
+BEHIND = 0.3
+"""Larger windows are tried where the smallest comes so near to the crossings' bound, as a share of
+the gap: a window of 40 adds a fiftieth of bert-m4's (formulation §8). By hand."""
+
+
+FAR = 0.12
+"""Of the gap: no tree grows on a relaxation that is farther below the best one. By hand: for U-Net
+that leaves out windows, for resnet18_cifar-m4 at 330,000 B crossings."""
 
 
 class Bounds:
@@ -50,8 +66,12 @@ class Bounds:
         self.best_unit: int | None = None
         self.cut_stages = fullest_stages(incumbent)
         self.best = 0.0
+        self.leant = 0.0
         self.counted = incumbent.effort.work_limit is not None
-        self.quick_window: int | None = WINDOWS[1] if self.counted else WINDOWS[0]
+        self.quick_window: int | None = WINDOWS[1] if self.counted else None
+        self.crossings: list[Relaxation] = []
+        self.roots: list[float] = []
+        self.window_root = 0.0
         self.steps = self._climb()
         self.spent_seconds = 0.0
         self.last_seconds = 0.0
@@ -69,48 +89,108 @@ class Bounds:
 
     def _climb(self) -> Iterator[None]:
         inc = self.incumbent
+        units = candidate_units(inc)
+        yield from self._cross(units)
         found = any_order_bound(inc.graph, inc.costs, inc.budget, self.backend)
         inc.any_order_joules = found.joules
-        inc.prices = Prices(joules_per_byte=found.joules_per_byte, joules_per_second=0.0)
+        if inc.prices is None:
+            inc.prices = Prices(joules_per_byte=found.joules_per_byte, joules_per_second=0.0)
         inc.raise_bound(found.joules, "certified")
         yield
-        units = candidate_units(inc)
-        for unit in units:
-            self._solve(WINDOWS[0], unit)
-            yield
-        ops = len(self.incumbent.graph.ops)
-        for window in WINDOWS[1:]:
-            if window >= ops:
-                break
-            before = self.best
-            self._solve(window, self.best_unit or units[0])
-            yield
-            best = self.incumbent.best
-            gap = best.joules - self.best if best else self.best
-            if window > 8 and self.best - before < HELPS * max(gap, 0.0):
-                break
+        yield from self._widen(units)
         self.climbing = False
-        yield from self._branch(self.quick_window, self.best_unit or units[0])
+        ops, unit = len(inc.graph.ops), self.best_unit or units[0]
+        best = max((*self.roots, self.window_root))
+        gap = max(0.0, (inc.best.joules if inc.best else 2 * best) - best)
+        models = [
+            model
+            for model, root in zip(self.crossings, self.roots, strict=True)
+            if best - root <= FAR * gap
+        ]
+        near = self.quick_window is not None and best - self.window_root <= FAR * gap
+        if near or not models:
+            models.append(self._relaxation(self.quick_window or WINDOWS[0], unit))
+        yield from self._branch(models)
         if ops <= EXACT_OPS:
-            yield from self._branch(None, self.best_unit or units[0])
+            yield from self._branch([self._relaxation(None, unit)])
 
-    def _branch(self, window: int | None, unit: int) -> Iterator[None]:
-        """Grow a tree until it is done; a step is about half a second of it, or some nodes."""
-        inc, model = self.incumbent, self._relaxation(window, unit)
-        tree = Tree(model, self.backend, self._limits(seconds=1e9))
-        scale = model.scale
-        pause, nodes = time.monotonic() + STEP_SECONDS, 0
-        while not tree.done and not inc.finished:
-            cutoff = np.inf
-            if inc.best is not None:
-                cutoff = inc.best.joules * scale * (1 - inc.effort.relative_gap / 2)
-            tree.step(cutoff, inc.remaining)
-            inc.raise_bound(min(tree.bound / scale, model.time.most_joules), "certified")
-            nodes += 1
-            if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
+    def _cross(self, units: list[int]) -> Iterator[None]:
+        """What crosses the ops at which RAM is scarce; more of them while that helps or is small.
+
+        With more ops a linear relaxation may be lower and a tree higher, so two are kept for trees:
+        the best, and the largest that is small.
+        """
+        inc = self.incumbent
+        best, unit = 0.0, units[0]
+        if inc.budget.ram_bytes is None:
+            return
+        for chosen in scarce_ops(excess_bytes(inc.graph, inc.costs, inc.budget)):
+            before = best
+            for each in units if not best else [unit]:
+                model = crossing(
+                    inc.graph, inc.costs, inc.budget, chosen, unit_bytes=each, check=inc.check
+                ).relaxation
+                joules = self._solve(model)
+                if joules > best:
+                    best, unit, self.crossings = joules, each, [model, *self.crossings[1:]]
+                    self.roots = [joules, *self.roots[1:]]
                 yield
-                pause = time.monotonic() + STEP_SECONDS
-        yield
+            if not self.crossings:
+                return
+            is_small = len(chosen) <= TREE_CHOSEN and model.milp.cost.size <= TREE_COLUMNS
+            if is_small and model is not self.crossings[0]:
+                self.crossings = [self.crossings[0], model]
+                self.roots = [self.roots[0], joules]
+            elif best <= before:
+                return
+
+    def _widen(self, units: list[int]) -> Iterator[None]:
+        """All stages, with windows that grow."""
+        inc, crossed, best = self.incumbent, self.best, 0.0
+        for unit in units:
+            joules = self._solve_window(WINDOWS[0], unit)
+            if joules > best:
+                best, self.best_unit = joules, unit
+            self.window_root = best
+            yield
+        for window in WINDOWS[1:]:
+            gap = (inc.best.joules if inc.best else 2 * crossed) - crossed
+            if window >= len(inc.graph.ops) or crossed - best > BEHIND * max(gap, 0.0):
+                return
+            before = best
+            best = max(best, self._solve_window(window, self.best_unit or units[0]))
+            self.window_root = best
+            yield
+            gap = inc.best.joules - best if inc.best else best
+            if window > 8 and best - before < HELPS * max(gap, 0.0):
+                return
+
+    def _branch(self, models: list[Relaxation]) -> Iterator[None]:
+        """Grow trees until all are done; a step is about half a second of one, or some nodes."""
+        inc = self.incumbent
+        trees = [Tree(model, self.backend, self._limits(seconds=1e9)) for model in models]
+        turns = Turns(len(trees))
+        while not inc.finished:
+            growing = [at for at, tree in enumerate(trees) if not tree.done]
+            if not growing:
+                break
+            at = turns.next(growing)
+            tree, scale = trees[at], models[at].scale
+            before = tree.bound / scale
+            pause, nodes = time.monotonic() + STEP_SECONDS, 0
+            while not tree.done and not inc.finished:
+                cutoff = math.inf
+                if inc.best is not None:
+                    cutoff = inc.best.joules * scale * (1 - inc.effort.relative_gap / 2)
+                tree.step(cutoff, inc.remaining)
+                bound = min(tree.bound / scale, models[at].time.most_joules)
+                inc.raise_bound(bound, "certified")
+                before = min(before, tree.bound / scale)
+                nodes += 1
+                if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
+                    break
+            turns.note(at, before, tree.bound / scale)
+            yield
 
     def _relaxation(self, window: int | None, unit: int) -> Relaxation:
         inc = self.incumbent
@@ -133,26 +213,35 @@ class Bounds:
             stop=lambda: inc.called_off,
         )
 
-    def _solve(self, window: int | None, unit: int) -> None:
-        inc, model = self.incumbent, self._relaxation(window, unit)
+    def _solve_window(self, window: int, unit: int) -> float:
+        model = self._relaxation(window, unit)
         started = time.monotonic()
-        answer = self.backend.solve_linear(model.milp, self._limits(inc.remaining, inc.next_log()))
+        joules = self._solve(model)
         quick = time.monotonic() - started < QUICK_SECONDS
-        if quick and not self.counted and window is not None and window <= TREE_WINDOW:
+        if quick and not self.counted and window <= TREE_WINDOW:
             self.quick_window = window
+        return joules
+
+    def _solve(self, model: Relaxation) -> float:
+        """The certified bound of a linear relaxation; 0 if there is none."""
+        inc = self.incumbent
+        answer = self.backend.solve_linear(model.milp, self._limits(inc.remaining, inc.next_log()))
         if answer.status == "infeasible" and inc.best is None:
             self._prove_infeasible(model)
         if answer.duals is None:
-            return
+            return 0.0
         joules = safe_bound(model.milp, answer.duals) / model.scale
         joules = min(joules, model.time.most_joules)
         if joules > self.best:
-            self.best, self.best_unit = joules, unit
+            self.best = joules
             inc.raise_bound(joules, "certified")
             inc.prices = _prices(model, answer.duals)
+        if model.keep and joules > self.leant:
+            self.leant = joules
             inc.time_prices = _time_prices(model, answer.duals)
             if answer.values is not None:
                 inc.leaning = _leaning(inc, model, answer.values)
+        return joules
 
     def _prove_infeasible(self, model: Relaxation) -> None:
         """Certified: along a dual ray the bound passes what any point of the box could cost."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from poet.planner.incumbent import Best, CalledOff, Incumbent
 from poet.planner.proof.floor import least_joules
+from poet.planner.search.other_makers import OtherMakers
 from poet.planner.search.strategies import (
     Annealing,
     EndOfWork,
@@ -36,6 +37,7 @@ from poet.values.schedule import (
     Budget,
     Compute,
     Effort,
+    Maker,
     Schedule,
     SearchInterrupted,
     Solution,
@@ -45,6 +47,7 @@ Portfolio = tuple[Callable[[Worker], Strategy], ...]
 
 TIMED: Portfolio = (
     Opening,
+    OtherMakers,
     ProofByRate,
     LeanAnnealing,
     WholeModel,
@@ -56,6 +59,7 @@ TIMED: Portfolio = (
 )
 COUNTED: Portfolio = (
     Opening,
+    OtherMakers,
     ProofInTurn,
     EndOfWork,
     LeanAnnealing,
@@ -69,9 +73,16 @@ COUNTED: Portfolio = (
 
 
 def search(
-    graph: Graph, costs: Costs, budget: Budget, effort: Effort, starts: tuple[Schedule, ...] = ()
+    graph: Graph,
+    costs: Costs,
+    budget: Budget,
+    effort: Effort,
+    starts: tuple[Schedule, ...] = (),
+    makers: tuple[Maker, ...] = (),
 ) -> Solution:
     """The best schedule found, never worse than the best of `starts`, and a bound.
+
+    `makers` are asked for more starts, in that order, where the graph is large.
 
     Ctrl-C with a schedule in hand raises `SearchInterrupted`, which brings it.
     """
@@ -82,7 +93,7 @@ def search(
             incumbent.offer(start)  # the last: every op once, which is best where everything fits
         incumbent.last_rejection = ""
         if not incumbent.finished:
-            _improve(incumbent)
+            _improve(incumbent, makers)
     except KeyboardInterrupt:
         if incumbent.best is None:
             raise
@@ -108,9 +119,9 @@ def _solution(incumbent: Incumbent, best: Best) -> Solution:
     )
 
 
-def _improve(incumbent: Incumbent) -> None:
+def _improve(incumbent: Incumbent, makers: tuple[Maker, ...]) -> None:
     """All workers at once, until the gap is closed, time or work is over, or Ctrl-C."""
-    crew = _Crew(Team(incumbent))
+    crew = _Crew(Team(incumbent, makers))
     try:
         if incumbent.effort.work_limit is None:
             crew.work(incumbent.effort.threads, TIMED)

@@ -46,6 +46,9 @@ LEAN_TRIALS, LEAN_SECONDS, LEAN_MOVES = 2, 1.0, 200_000
 """So often annealing starts from what a relaxation leans to, and again while that helps; so long
 each. By hand: of twelve runs on gpt2 with 700 MB on an h200 half stayed in the relaxation's valley,
 long ones no more often than short ones (docs/decisions/023)."""
+AFRESH_OPS = 1_000
+"""Of more ops the annealer's own start is far from what other makers find, and it takes longer than
+the time there is to come back (docs/decisions/024)."""
 MOST_IDLE_WINDOWS = 6
 """So many windows without a gain, and annealing has a turn. By hand, tried at 3 and 12."""
 MOST_IDLE_WINDOWS_BESIDE = 1
@@ -332,7 +335,8 @@ class Annealing:
         worker.idle_windows = 0
         best, annealer = worker.incumbent.best, worker.tools.annealer
         assert annealer is not None
-        afresh = worker.pace.is_young(worker.round) and worker.round % 2 == 0
+        small = len(worker.incumbent.graph.ops) <= AFRESH_OPS
+        afresh = small and worker.pace.is_young(worker.round) and worker.round % 2 == 0
         start = None if afresh or best is None else best.schedule
         seconds, moves = worker.pace.anneal(worker.round)
         seed = next(worker.team.seeds)

@@ -19,7 +19,7 @@ from poet.planner.search.pace import Counted, Pace, Timed
 from poet.planner.search.steering import steered
 from poet.planner.search.windows import Windows
 from poet.values.device import Costs
-from poet.values.schedule import Budget, Schedule
+from poet.values.schedule import Budget, Maker, Schedule
 
 Side = Literal["bound", "schedule"]
 """The side of the gap that a step moves: the bound up, or the schedule down."""
@@ -39,8 +39,8 @@ RATE_MEMORY = 0.6
 class Team:
     """What the workers on one problem share."""
 
-    def __init__(self, incumbent: Incumbent) -> None:
-        self.incumbent = incumbent
+    def __init__(self, incumbent: Incumbent, makers: tuple[Maker, ...] = ()) -> None:
+        self.incumbent, self.makers = incumbent, makers
         self.backend = find_backend(incumbent.effort.solver)
         self.bounds = Bounds(incumbent, self.backend)
         self.seeds = itertools.count(incumbent.effort.seed)
