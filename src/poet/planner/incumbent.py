@@ -74,6 +74,8 @@ class Incumbent:
         self.prices: Prices | None = None
         self.time_prices: TimePrices | None = None
         self.leaning: Leaning | None = None
+        self.deeper: Leaning | None = None
+        """The same of the tree's lowest leaf, which is whole in more of it."""
         self.any_order_joules: float | None = None
         self.proven_infeasible = False
         self.last_rejection = ""

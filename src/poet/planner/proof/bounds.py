@@ -190,6 +190,8 @@ class Bounds:
                 if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
                     break
             turns.note(at, before, tree.bound / scale)
+            if models[at].keep and tree.open:
+                inc.deeper = _leaning(inc, models[at], tree.open[0][3])
             yield
 
     def _relaxation(self, window: int | None, unit: int) -> Relaxation:

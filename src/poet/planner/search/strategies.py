@@ -42,10 +42,10 @@ FIRST_PRICE, PRICE_STEP, PRICE_TRIALS = 0.2, 4.0, 9
 """Watts for each second, as a share of keep-all's mean; by how much it grows or falls until one
 price is too low and another high enough; and how often it is bisected. Of the prices tried on
 resnet18_cifar-a72 (docs/decisions/022) 0.2 was best."""
-LEAN_TRIALS, LEAN_SECONDS, LEAN_MOVES = 2, 1.0, 200_000
-"""So often annealing starts from what a relaxation leans to, and again while that helps; so long
-each. By hand: of twelve runs on gpt2 with 700 MB on an h200 half stayed in the relaxation's valley,
-long ones no more often than short ones (docs/decisions/023)."""
+LEAN_TRIALS, LEAN_SECONDS = 2, 1.0
+"""So often annealing starts from what a relaxation leans to, and again while that helps; so long is
+every other of them at most. By hand: long ones find more, and short ones stay in the relaxation's
+valley as often (docs/decisions/023)."""
 AFRESH_OPS = 1_000
 """Of more ops the annealer's own start is far from what other makers find, and it takes longer than
 the time there is to come back (docs/decisions/024)."""
@@ -312,20 +312,22 @@ class LeanAnnealing:
         seconds, moves = worker.pace.anneal(worker.round)
         seed = next(worker.team.seeds)
         keep, load = self.known
-        seconds = min(seconds, LEAN_SECONDS)
-        moves = None if moves is None else min(moves, LEAN_MOVES)
+        if self.trials % 2:  # the first of two is short
+            seconds = min(seconds, LEAN_SECONDS)
         found = annealer.lean(keep, load, seconds=seconds, moves=moves, seed=seed)
         if worker.incumbent.offer(found):
             self.trials += 1
 
 
 class Annealing:
-    """Annealing from the incumbent; every other time while young from its own greedy start."""
+    """Annealing from the incumbent; every other time while young from its own greedy start, and
+    later from what the relaxation leans to: valleys are a matter of luck."""
 
     side: ClassVar[Side | None] = "schedule"
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
+        self.turns = 0
 
     def is_due(self) -> bool:
         return _annealing_is_due(self.worker)
@@ -339,8 +341,14 @@ class Annealing:
         afresh = small and worker.pace.is_young(worker.round) and worker.round % 2 == 0
         start = None if afresh or best is None else best.schedule
         seconds, moves = worker.pace.anneal(worker.round)
-        seed = next(worker.team.seeds)
-        worker.incumbent.offer(annealer.run(start, seconds=seconds, moves=moves, seed=seed))
+        inc, seed = worker.incumbent, next(worker.team.seeds)
+        leaning = inc.deeper or inc.leaning
+        self.turns += 1
+        if not afresh and leaning is not None and self.turns % 2 == 0:
+            found = annealer.lean(*leaning, seconds=seconds, moves=moves, seed=seed)
+        else:
+            found = annealer.run(start, seconds=seconds, moves=moves, seed=seed)
+        inc.offer(found)
 
 
 class WindowSearch:
