@@ -1,5 +1,6 @@
 """The planner as a whole: valid at once, better with time, never worse than the simple makers."""
 
+import math
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from poet.planner.search.portfolio import search
 from poet.planning.solve import solve
 from poet.values.plan import draft
 from poet.values.progress import SearchProgress
-from poet.values.schedule import Effort
+from poet.values.schedule import OPTIMAL_GAP, Effort
 from tests.conftest import INSTANCES, ROOT, Poet
 from tests.unit.brute_force import best_joules
 from tests.unit.paper_model import paper_joules
@@ -311,3 +312,25 @@ def test_a_tight_deadline_costs_little_where_time_has_a_price() -> None:
         assert plan.joules is not None
         assert plan.baseline_joules is not None
         assert plan.joules < 1.02 * plan.baseline_joules
+
+
+@pytest.mark.parametrize("share", [0.45, 0.5])
+def test_more_time_never_makes_a_worse_plan(share: float) -> None:
+    """With the same counted effort, and but for what `optimal` leaves open."""
+    problem = poet.read_instance(INSTANCES / "linear-a72.json")
+    peak = poet.plan(problem).peak_bytes
+    assert peak is not None
+    best = math.inf
+    for deadline in ("1.02x", "1.1x", "1.2x", "1.5x"):
+        plan = poet.plan(
+            problem,
+            ram=int(share * peak),
+            deadline=deadline,
+            transfers="serial",
+            time_limit=600,
+            work_limit=3,
+        )
+        joules = math.inf if plan.joules is None else plan.joules
+        assert joules <= best * (1 + OPTIMAL_GAP), deadline
+        best = min(best, joules)
+    assert best < math.inf
