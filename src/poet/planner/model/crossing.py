@@ -275,13 +275,7 @@ class _Program:
         deadline, serial = self.budget.deadline_seconds, self.prices.is_serial
         if deadline is None:
             return _NONE
-        seconds = [
-            min(
-                run.seconds + (sum(s.seconds for s in (*run.reads, *run.writes)) if serial else 0.0)
-                for run in runs
-            )
-            for runs in self.prices.usable
-        ]
+        seconds = [min(map(self.prices.seconds, runs)) for runs in self.prices.usable]
         unit = deadline or 1.0
         row = self.builder.new_rows(1, high=(deadline * (1 + 1e-9) - sum(seconds)) / unit)
         terms = [(c, seconds[v]) for again in self.again for v, c in again.items()]

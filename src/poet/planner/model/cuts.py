@@ -136,7 +136,7 @@ def _rows_time(r: Relaxed, a: int, alive: list[int], cut: Cut) -> None:
 
     Nothing is issued while op a-1 runs, so what it does not touch was written before it began.
     """
-    builder, time, speed = r.builder, r.time, r.costs.transfer_speed_in_overlap
+    builder, time = r.builder, r.time
     after = builder.new_rows(1, high=0.0)
     began = time.ends[a - 1 : a] if a else NOTHING
     builder.add(after, time.ends[-1:], -1.0)
@@ -145,9 +145,7 @@ def _rows_time(r: Relaxed, a: int, alive: list[int], cut: Cut) -> None:
     outs: list[tuple[int, Ints, float]] = []
     ins: list[tuple[Ints, float]] = []
     for i, price in enumerate(r.costs.tensors):
-        into, out = (
-            seconds / speed / time.unit_seconds for seconds in (price.in_seconds, price.out_seconds)
-        )
+        into, out = time.crossing(price.in_seconds), time.crossing(price.out_seconds)
         if r.first[i] >= a:  # made after the cut, and so loaded after it
             builder.add(np.full(r.load[i].size, after[0]), r.load[i], into)
         if 0 <= r.need[i] < a and i not in r.budget.end:  # written and loaded before it, if at all
@@ -155,9 +153,7 @@ def _rows_time(r: Relaxed, a: int, alive: list[int], cut: Cut) -> None:
             ins.append((r.load[i], into))
     for i in alive:
         price = r.costs.tensors[i]
-        into, out = (
-            seconds / speed / time.unit_seconds for seconds in (price.in_seconds, price.out_seconds)
-        )
+        into, out = time.crossing(price.in_seconds), time.crossing(price.out_seconds)
         builder.add(after, cut.fetched[[i]], into)
         if r.stored_at_start[i] or len(r.writers(i)) != 1 or i in touched:
             continue
@@ -167,7 +163,7 @@ def _rows_time(r: Relaxed, a: int, alive: list[int], cut: Cut) -> None:
         builder.add(row, cut.held[[i]], -1.0)
         builder.add(row, cut.remade[[i]], -1.0)
         outs.append((int(r.first[i]), gone, out))
-    time.page_in.append((int(after[0]), 1.0 / speed))
+    time.page_in.append((int(after[0]), 1.0 / time.transfer_speed))
     makers = sorted({maker for maker, _, _ in outs if maker >= 0})
     for since in (-1, *makers[:: -(-len(makers) // SINCE) or 1]) if a else ():
         before = builder.new_rows(1, high=0.0)
@@ -182,7 +178,7 @@ def _rows_time(r: Relaxed, a: int, alive: list[int], cut: Cut) -> None:
                 builder.add(before, column, took)
         for columns, took in ins if since < 0 and not r.costs.duplex else ():
             builder.add(np.full(columns.size, before[0]), columns, took)
-        time.page_out.append((int(before[0]), 1.0 / speed))
+        time.page_out.append((int(before[0]), 1.0 / time.transfer_speed))
 
 
 def _rows_fetched(r: Relaxed, i: int, a: int, fetched: Ints, reload: Ints) -> None:

@@ -15,10 +15,12 @@ class LeastPrices:
         ]
         """For each op the variants that may run at all."""
 
-    def run(self, run: Run) -> float:
+    def seconds(self, run: Run) -> float:
         moving = sum(stream.seconds for stream in (*run.reads, *run.writes))
-        seconds = run.seconds + (moving if self.is_serial else 0.0)
-        return run.joules + run.stream_joules + self.costs.idle_watts * seconds
+        return run.seconds + (moving if self.is_serial else 0.0)
+
+    def run(self, run: Run) -> float:
+        return run.joules + run.stream_joules + self.costs.idle_watts * self.seconds(run)
 
     def page(self, joules: float, seconds: float) -> float:
         return joules + (self.costs.idle_watts * seconds if self.is_serial else 0.0)

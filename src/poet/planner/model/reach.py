@@ -6,11 +6,16 @@ graph's order: inside a stage ops may run again in any order, as often as they l
 consumed may be made again by who made it.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
+import numpy.typing as npt
 
 from poet.planner.model.matrix import Ints
 from poet.values.graph import Graph
 from poet.values.schedule import Budget
+
+Mask = npt.NDArray[np.bool_]
 
 
 class Reach:
@@ -56,3 +61,47 @@ class Reach:
                 if may[v] > consumer[i]:  # made again after it was consumed, it may stay
                     until[i] = end
         return may, until
+
+
+def masks(
+    graph: Graph, reach: Reach, window: int | None, cut_stages: Iterable[int] = ()
+) -> tuple[list[Mask], list[Mask]]:
+    """In which of the stages v … last[v] op v may run: with its inputs (`reads`), or at all.
+
+    Without a window both are all of them. With one, an op runs with its inputs only in the `window`
+    stages up to each stage whose own op reads one of its outputs, or the tail if one is wanted
+    there. What else a schedule may do is allowed without any inputs, and an op with several outputs
+    then costs only its share for each: a recomputation outside the windows is counted at the next
+    stage in which its output can be used, just before the next window or one of the `cut_stages`
+    (cuts.py), or in the last stage the op may run in, whichever comes first.
+    """
+    end = reach.count
+    if window is None:
+        every = [np.ones(int(last) - v + 1, dtype=bool) for v, last in enumerate(reach.last)]
+        return every, every
+    reads = []
+    for v, op in enumerate(graph.ops):
+        near = np.zeros(end + 1, dtype=bool)
+        for i in op.outputs:
+            for user in graph.readers[i]:
+                near[max(0, user - window) : user + 1] = True
+            if reach.need[i] == end:
+                near[max(0, end - window) :] = True
+        mask = near[v : int(reach.last[v]) + 1].copy()
+        mask[0] = True
+        reads.append(mask)
+    makes = []
+    for v, op in enumerate(graph.ops):
+        used = np.zeros(end + 1, dtype=bool)
+        for i in op.outputs:
+            for user in graph.readers[i]:
+                used[user : int(reach.last[user]) + 1] |= reads[user]
+            used[end] |= i in reach.wanted
+        last = int(reach.last[v])
+        made = reads[v] | used[v : last + 1] | np.append(reads[v][1:], False)
+        for a in cut_stages:
+            if v < a - 1 <= last:
+                made[a - 1 - v] = True
+        made[-1] |= any(reach.need[i] > last for i in op.outputs)  # the last chance to make it
+        makes.append(made)
+    return reads, makes

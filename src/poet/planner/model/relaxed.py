@@ -8,23 +8,21 @@ run; the exact model (`build`) is stricter. On the instances of the released cod
 bound at most 0.03 percent, and the program is smaller (docs/decisions/021).
 
 Numbers in names are those of the formulation. A `window` leaves out most recomputations' inputs
-(`masks`): a smaller relaxation still. Bytes are whole units, rounded down, of the budget too.
+(`reach.masks`): a smaller relaxation still. Bytes are whole units, rounded down, of the budget too.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from poet.planner.model.matrix import Builder, Floats, Ints, Milp
-from poet.planner.model.reach import Reach
+from poet.planner.model.reach import Mask, Reach, masks
 from poet.planner.model.relaxed_time import Time, rows_6_time
 from poet.values.device import Costs, Run
 from poet.values.graph import Graph
 from poet.values.schedule import Budget
 
-Mask = npt.NDArray[np.bool_]
 NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -55,50 +53,6 @@ class Relaxation:
     """For each tensor its columns of being kept into a stage, from the one after its maker's."""
     load: tuple[Ints, ...]
     """The same of being loaded in it."""
-
-
-def masks(
-    graph: Graph, reach: Reach, window: int | None, cut_stages: Iterable[int] = ()
-) -> tuple[list[Mask], list[Mask]]:
-    """In which of the stages v … last[v] op v may run: with its inputs (`reads`), or at all.
-
-    Without a window both are all of them. With one, an op runs with its inputs only in the `window`
-    stages up to each stage whose own op reads one of its outputs, or the tail if one is wanted
-    there. What else a schedule may do is allowed without any inputs, and an op with several outputs
-    then costs only its share for each: a recomputation outside the windows is counted at the next
-    stage in which its output can be used, just before the next window or one of the `cut_stages`
-    (cuts.py), or in the last stage the op may run in, whichever comes first.
-    """
-    end = reach.count
-    if window is None:
-        every = [np.ones(int(last) - v + 1, dtype=bool) for v, last in enumerate(reach.last)]
-        return every, every
-    reads = []
-    for v, op in enumerate(graph.ops):
-        near = np.zeros(end + 1, dtype=bool)
-        for i in op.outputs:
-            for user in graph.readers[i]:
-                near[max(0, user - window) : user + 1] = True
-            if reach.need[i] == end:
-                near[max(0, end - window) :] = True
-        mask = near[v : int(reach.last[v]) + 1].copy()
-        mask[0] = True
-        reads.append(mask)
-    makes = []
-    for v, op in enumerate(graph.ops):
-        used = np.zeros(end + 1, dtype=bool)
-        for i in op.outputs:
-            for user in graph.readers[i]:
-                used[user : int(reach.last[user]) + 1] |= reads[user]
-            used[end] |= i in reach.wanted
-        last = int(reach.last[v])
-        made = reads[v] | used[v : last + 1] | np.append(reads[v][1:], False)
-        for a in cut_stages:
-            if v < a - 1 <= last:
-                made[a - 1 - v] = True
-        made[-1] |= any(reach.need[i] > last for i in op.outputs)  # the last chance to make it
-        makes.append(made)
-    return reads, makes
 
 
 class Relaxed:

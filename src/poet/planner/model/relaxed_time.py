@@ -40,12 +40,17 @@ class Time:
     ends: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Columns, where transfers overlap: when each stage ends, the last of them the makespan."""
     unit_seconds: float = 1.0
+    transfer_speed: float = 1.0
     compute: list[tuple[int, float]] = field(default_factory=list)
     """Rows in which a second of compute counts, and how much; so do those below."""
     page_in: list[tuple[int, float]] = field(default_factory=list)
     page_out: list[tuple[int, float]] = field(default_factory=list)
     most_joules: float = np.inf
     """Bounds above this are not claimed."""
+
+    def crossing(self, seconds: float) -> float:
+        """How long a transfer of so many seconds takes beside compute, in the rows' unit."""
+        return seconds / self.transfer_speed / self.unit_seconds
 
 
 def rows_6_time(relaxed: "Relaxed") -> Time:
@@ -95,7 +100,6 @@ class _Makespan:
         self.relaxed, self.builder = relaxed, relaxed.builder
         budget, costs = relaxed.budget, relaxed.costs
         self.unit = costs.keep_all_seconds or 1.0
-        self.speed = costs.transfer_speed_in_overlap
         most = LONGEST
         if budget.deadline_seconds is not None:
             most = budget.deadline_seconds / self.unit * (1 + 1e-9)
@@ -105,7 +109,11 @@ class _Makespan:
         cost[-1] = relaxed.scale * costs.idle_watts * self.unit
         self.ends = self.builder.new_columns(stages, cost=cost, high=most)
         """When each stage ends; the last is the makespan."""
-        self.time = Time(unit_seconds=self.unit, ends=self.ends)
+        self.time = Time(
+            unit_seconds=self.unit,
+            transfer_speed=costs.transfer_speed_in_overlap,
+            ends=self.ends,
+        )
         if budget.deadline_seconds is None:
             self.time.most_joules = costs.idle_watts * LONGEST * self.unit
 
@@ -132,14 +140,14 @@ class _Makespan:
         for i, price in enumerate(self.relaxed.costs.tensors):
             if "in" in ways:
                 load = self.relaxed.load[i]
-                took = weight * price.in_seconds / self.speed / self.unit
+                took = weight * self.time.crossing(price.in_seconds)
                 self.builder.add(np.full(load.size, row), load, took)
             if "out" in ways:
-                took = weight * price.out_seconds / self.speed / self.unit
+                took = weight * self.time.crossing(price.out_seconds)
                 self.builder.add(np.array([row]), self.relaxed.store[[i]], took)
         for name, into in (("in", self.time.page_in), ("out", self.time.page_out)):
             if name in ways:
-                into.append((row, weight / self.speed))
+                into.append((row, weight / self.time.transfer_speed))
 
     def total(self) -> int:
         """A row of what the makespan is not below."""
@@ -202,7 +210,7 @@ class _Makespan:
         for i, price in enumerate(self.relaxed.costs.tensors):
             begin = int(self.relaxed.first[i]) + 1
             load = self.relaxed.load[i]
-            took = price.in_seconds / self.speed / self.unit
+            took = self.time.crossing(price.in_seconds)
             builder.add(sums[begin : begin + load.size], load, took)
         rows = builder.new_rows(stages, high=0.0)
         builder.add(rows, crossed, 1.0)
@@ -222,11 +230,11 @@ class _Makespan:
             maker = int(self.relaxed.first[i])
             if maker < 0:
                 continue
-            took = price.out_seconds / self.speed / self.unit
+            took = self.time.crossing(price.out_seconds)
             builder.add(sums[[maker]], self.relaxed.store[[i]], took)
             if not self.relaxed.costs.duplex:
                 load = self.relaxed.load[i]
-                took = price.in_seconds / self.speed / self.unit
+                took = self.time.crossing(price.in_seconds)
                 builder.add(np.full(load.size, sums[maker]), load, took)
         rows = builder.new_rows(stages, high=0.0)
         builder.add(rows, crossed, 1.0)

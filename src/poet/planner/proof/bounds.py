@@ -2,7 +2,7 @@
 
 First what crosses a few ops at which RAM is scarce (crossing.py): a small program at any number of
 ops. Then all stages: a small `window` leaves most recomputations without their inputs
-(relaxed.masks), which makes a program that is solved in well under a second and whose optimum is
+(reach.masks), which makes a program that is solved in well under a second and whose optimum is
 already close to the whole model's; larger windows and other units of bytes follow while they help.
 Then trees of branches (branching.py) on the best of the one kind and on the largest of the other
 that is solved quickly. Every bound is recomputed from dual values (certificate.py), so a solver
@@ -64,7 +64,9 @@ class Bounds:
     def __init__(self, incumbent: Incumbent, backend: Backend) -> None:
         self.incumbent, self.backend = incumbent, backend
         self.best_unit: int | None = None
-        self.cut_stages = fullest_stages(incumbent)
+        self.excess = excess_bytes(incumbent.graph, incumbent.costs, incumbent.budget)
+        self.cut_stages = (int(np.argmax(self.excess)) + 1,) if self.excess.size else ()
+        """After the op beside which most bytes wait, were everything kept."""
         self.best = 0.0
         self.leant = 0.0
         self.counted = incumbent.effort.work_limit is not None
@@ -124,7 +126,7 @@ class Bounds:
         best, unit = 0.0, units[0]
         if inc.budget.ram_bytes is None:
             return
-        for chosen in scarce_ops(excess_bytes(inc.graph, inc.costs, inc.budget)):
+        for chosen in scarce_ops(self.excess):
             before = best
             for each in units if not best else [unit]:
                 model = crossing(
@@ -258,30 +260,6 @@ class Bounds:
         if ray_bound(milp, answer.duals, answer.ray) > most + 1.0:
             inc.proven_infeasible = True
             inc.stop()
-
-
-def fullest_stages(incumbent: Incumbent) -> tuple[int, ...]:
-    """The stage after the op beside which most bytes wait, were everything kept: worth a cut.
-
-    What must be in RAM when the step ends waits until then. Pinned tensors are there in any case
-    and say nothing of where.
-    """
-    graph, costs, budget = incumbent.graph, incumbent.costs, incumbent.budget
-    waiting = np.zeros(len(graph.ops) + 1)
-    for i, tensor in enumerate(graph.tensors):
-        maker, readers = graph.producer[i], graph.readers[i]
-        first = 0 if maker is None else maker + 1
-        if i in budget.pinned:
-            continue
-        if budget.end.get(i) in ("ram", "both"):
-            waiting[first:] += tensor.nbytes
-        elif readers:
-            waiting[first : readers[-1] + 1] += tensor.nbytes
-    for v, op in enumerate(graph.ops):
-        seats = {pair.output for pair in op.in_place}
-        waiting[v] += min(run.workspace_bytes for run in costs.ops[v].values())
-        waiting[v] += sum(graph.tensors[i].nbytes for i in op.outputs if i not in seats)
-    return (int(np.argmax(waiting[:-1])) + 1,) if waiting.any() else ()
 
 
 def _prices(model: Relaxation, duals: Floats) -> Prices:

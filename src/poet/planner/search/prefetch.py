@@ -156,13 +156,12 @@ def _walk(graph: Graph, costs: Costs, budget: Budget, schedule: Schedule) -> _Wa
 def _just_in_time(costs: Costs, schedule: Schedule, walk: _Walk, haste: float) -> list[float]:
     """When each page-in has to begin, were nothing else in its way, to arrive just in time."""
     targets = list(walk.seconds)
-    free = {"in": walk.seconds[-1], "out": walk.seconds[-1]}
+    free = walk.seconds[-1]  # until when the link has nothing to bring in
     for at in range(len(schedule) - 1, -1, -1):
         step = schedule[at]
         if isinstance(step, PageIn):
             took = costs.tensors[step.tensor].in_seconds / costs.transfer_speed_in_overlap
-            free["in"] = targets[at] = min(free["in"], walk.seconds[at]) - haste * took
+            free = targets[at] = min(free, walk.seconds[at]) - haste * took
         elif isinstance(step, PageOut) and not costs.duplex:
-            took = costs.tensors[step.tensor].out_seconds / costs.transfer_speed_in_overlap
-            free["in"] = min(free["in"], walk.seconds[-1]) - took
+            free -= costs.tensors[step.tensor].out_seconds / costs.transfer_speed_in_overlap
     return targets
