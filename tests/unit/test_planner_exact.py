@@ -4,6 +4,7 @@ The exact model's optimum is that of brute force over stages. The relaxation, wh
 is never above the best of all schedules in the given order, whatever they do between first runs.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
@@ -35,11 +36,12 @@ from tests.unit.brute_force import (
 )
 from tests.unit.random_problems import random_budget, random_costs, random_graph
 
+Problem = tuple[Graph, Costs, Budget]
 HIGHS = find_backend("highs")
 UNLIMITED = Limits(seconds=60.0)
 
 
-def random_problem(seed: int) -> tuple[Graph, Costs, Budget] | None:
+def random_problem(seed: int) -> Problem | None:
     """All features; None if it is too large for brute force or below the floor."""
     rng = Random(seed)
     graph = random_graph(rng, ops=rng.randint(2, 6))
@@ -56,6 +58,14 @@ def random_problem(seed: int) -> tuple[Graph, Costs, Budget] | None:
     return None if below or len(graph.ops) > 8 else (graph, costs, budget)
 
 
+def random_problems(seeds: range) -> Iterator[tuple[int, Problem]]:
+    """Those of them that brute force can do, with their seeds."""
+    for seed in seeds:
+        problem = random_problem(seed)
+        if problem is not None:
+            yield seed, problem
+
+
 def joules_of(model: Model, objective: float) -> float:
     return objective / model.blocks.scale
 
@@ -63,11 +73,7 @@ def joules_of(model: Model, objective: float) -> float:
 @pytest.mark.parametrize("block", range(10))
 def test_the_optimum_is_brute_forces(block: int) -> None:
     compared = pinned = 0
-    for seed in range(60 * block, 60 * block + 60):
-        problem = random_problem(seed)
-        if problem is None:
-            continue
-        graph, costs, budget = problem
+    for seed, (graph, costs, budget) in random_problems(range(60 * block, 60 * block + 60)):
         best = best_schedule(graph, costs, budget, end_loads=True)
         model = build_model(graph, costs, budget)
         answer = HIGHS.solve_integer(model.milp, UNLIMITED)
@@ -94,7 +100,7 @@ def test_the_optimum_is_brute_forces(block: int) -> None:
     assert pinned > 2
 
 
-def hard_problem(seed: int) -> tuple[Graph, Costs, Budget] | None:
+def hard_problem(seed: int) -> Problem | None:
     """The same, mostly with hardly more RAM than some op takes."""
     problem, rng = random_problem(seed), Random(seed)
     if problem is None or rng.random() < 0.2:
@@ -105,7 +111,7 @@ def hard_problem(seed: int) -> tuple[Graph, Costs, Budget] | None:
     return graph, costs, msgspec.structs.replace(budget, ram_bytes=ram)
 
 
-def best_in_order(problem: tuple[Graph, Costs, Budget]) -> float | None:
+def best_in_order(problem: Problem) -> float | None:
     return best_joules_unrestricted(*problem, in_order=True)
 
 
@@ -278,10 +284,7 @@ def test_the_best_may_be_outside_of_the_model_and_windows_go_on_inside() -> None
 def test_what_is_said_of_the_fewest_bytes_is_true(block: int) -> None:
     """The bound is never above what a schedule in the given order needs; optimal is optimal."""
     compared = proven = 0
-    for seed in range(15 * block, 15 * block + 15):
-        problem = random_problem(seed)
-        if problem is None:
-            continue
+    for seed, problem in random_problems(range(15 * block, 15 * block + 15)):
         graph, costs, budget = problem
         plan = solve(*problem, Effort(work_limit=2, time_limit_seconds=600.0), minimize="bytes")
         if plan.peak_bytes is None:
