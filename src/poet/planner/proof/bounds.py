@@ -44,7 +44,7 @@ EXACT_OPS = 60
 HELPS = 0.01
 """A larger window that takes less than this share off the gap ends the climb: the next one costs at
 least twice as much. By hand, tried at 0.003 and 0.03."""
-UNKNOWN = 1.1
+UNKNOWN = 1.02
 """So many times the bound is what a schedule may take, while there is none. By hand."""
 BEHIND = 0.3
 """Larger windows are tried where the smallest comes so near to the crossings' bound, as a share of
