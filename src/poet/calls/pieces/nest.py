@@ -226,7 +226,8 @@ def _best_nest(held: tuple[Held, ...], axes: tuple[Axis, ...], limit: int) -> Ne
     if tiles.held_bytes(least) > limit:
         return None
     best: tuple[int, int, Nest] | None = None
-    for order in permutations(cut):
+    # An axis that is whole in its smallest blocks has no loop, wherever it stands.
+    for order in permutations([a for a in cut if least[a] < axes[a].extent]):
         found = _grown(tiles, order, least, limit)
         if found is not None and (best is None or found[:2] < best[:2]):
             best = found
