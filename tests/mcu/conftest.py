@@ -30,6 +30,7 @@ TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
 NETS = "tests/mcu/nets.py"
 ROOT = Path(__file__).parents[2]
 COMPILE_ONCE = Path(__file__).parent / "compile_once.py"
+SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 ROOM = 1.04
 """Plans leave a little for gaps between tensors, so that few are planned again."""
 
@@ -82,8 +83,9 @@ def planned(shared: Path) -> Planner:
             program = capture_named(name, parse_optimizer(optimizer), fuse_updates=fuse)
             limit = parse_bytes(ram)
             ask = partial(
-                poet.plan, program, device="nrf52840", params=params, method=method, time_limit=3
-            )
+                poet.plan, program, device="nrf52840", params=params, method=method, gap=0.02,
+                time_limit=3,
+            )  # fmt: skip
             made = ask(ram=int(limit / ROOM))
             if not made.schedule:  # there is next to no choice
                 made = ask(ram=limit)
