@@ -153,13 +153,20 @@ class PlannedSteps:
         finally:
             self._turn.release()
 
-    def executor(self, batch: Any) -> Executor:
+    def known(self, batch: Any) -> Executor | None:
+        """Who runs batches of this key, if that was planned already."""
+        return self.session.executor(self.key(batch))
+
+    def executor(self, batch: Any, beside_bytes: int = 0) -> Executor:
         """Who runs batches of this key, with the model as it is noticed to be; a new one is
-        captured and planned first."""
-        session, key = self.session, self.key(batch)
-        known = session.executor(key)
+        captured and planned first.
+
+        Where `beside_bytes` of the budget are taken, it runs by a plan for what is left.
+        """
+        known = self.known(batch)
         if known is not None:
-            return known
+            return self._beside(batch, known, beside_bytes) if beside_bytes else known
+        session, key = self.session, self.key(batch)
         with session.unpaged():
             program = self._source.capture(batch)
             session.program.steps_done = session.steps
@@ -168,9 +175,25 @@ class PlannedSteps:
             plan = plan or self._planned(problem_here(program), self._terms)
             program = program.for_plan(plan)
             if session.can_add(program):
-                return session.add(key, program, plan)
+                session.add(key, program, plan)
+                return self.executor(batch, beside_bytes)
         self._begin_anew(key, program, plan)
-        return self.executor(batch)
+        return self.executor(batch, beside_bytes)
+
+    def _beside(self, batch: Any, whole: Executor, beside_bytes: int) -> Executor:
+        """The same step under a plan that leaves so much of the budget to somebody else."""
+        session, limit = self.session, whole.plan.budget.ram_bytes
+        if limit is None:
+            return whole
+        key = (*self.key(batch), beside_bytes)
+        known = session.executor(key)
+        if known is not None:
+            return known
+        left = msgspec.structs.replace(self._terms, ram=max(1, limit - beside_bytes))
+        plan = self._planned(problem_here(whole.program), left)
+        # It runs in the whole budget, of which others have their part.
+        budget = msgspec.structs.replace(plan.budget, ram_bytes=limit)
+        return session.add(key, whole.program, msgspec.structs.replace(plan, budget=budget))
 
     def notice_changes(self) -> None:
         """Follow the model to the state it is in: one that is known, or a new one."""

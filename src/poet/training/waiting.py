@@ -1,0 +1,176 @@
+"""Waiting: several passes of one model between forward and backward, in one budget.
+
+A loop may call a model twice before it calls backward, and it may skip a backward pass. Each pass
+that waits holds some RAM, which counts for all others. A pass that is about to run, forward or
+backward, runs by a plan whose peak fits beside them. Where none does, passes that wait give up what
+they hold, the oldest first, since its backward pass mostly comes last: it runs again when it comes.
+What they cannot give up, inputs, outputs and old buffers, is the loop's, and what runs is planned
+for what is left.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+
+from poet.errors import Infeasible, PoetError
+from poet.runtime.step.executor import Executor
+from poet.runtime.step.passes import Pass
+from poet.tracer.keys import autocast_around
+from poet.tracer.outputs import Called
+from poet.training.planned import PlannedSteps
+
+
+class _Owner(Protocol):
+    """Who goes on with a step."""
+
+    waiting: "Waiting"
+
+    def go_on(
+        self, step: "Step", gradients: tuple[torch.Tensor | None, ...]
+    ) -> list[torch.Tensor | None]: ...
+
+
+class Token:
+    """Lives as long as the node of autograd's graph that holds it."""
+
+
+class Step:
+    """A call on its way through a wrapped model."""
+
+    def __init__(
+        self,
+        owner: _Owner,
+        call: Called,
+        kind: Any,
+        parameters: tuple[str, ...],
+        inputs: tuple[int, ...],
+        executor: Executor,
+        going: Pass,
+    ) -> None:
+        self.owner, self.call, self.executor, self.going = owner, call, executor, going
+        self.kind = kind
+        """The key of all such calls, whichever outputs get a gradient."""
+        self.parameters, self.inputs = parameters, inputs
+        """What may get a gradient, parameters by name and inputs by place."""
+        self._autocast = autocast_around()
+
+    @contextlib.contextmanager
+    def as_it_was_called(self) -> Iterator[None]:
+        """Under the autocast that was around the call."""
+        with contextlib.ExitStack() as stack:
+            for kind, then, now in zip(
+                ("cpu", "cuda"), self._autocast, autocast_around(), strict=True
+            ):
+                if then != now:
+                    stack.enter_context(torch.autocast(kind, then or None, enabled=bool(then)))
+            yield
+
+
+class Waiting:
+    """The passes of a model that wait, the oldest first."""
+
+    def __init__(self, planned: PlannedSteps) -> None:
+        self._planned = planned
+        self._steps: dict[Step, weakref.ref[Token]] = {}
+
+    def add(self, step: Step, token: Token) -> None:
+        """A backward pass may come for as long as the token lives."""
+        self._steps[step] = weakref.ref(token, lambda _: self._let_go())
+
+    def drop(self, step: Step) -> None:
+        """Its backward pass has come."""
+        self._steps.pop(step, None)
+
+    def executor(self, call: Called, mine: Step | None = None) -> tuple[Executor, int]:
+        """Who runs a call beside all that wait but `mine`, and what those hold.
+
+        Where it is `mine` that runs again, its outputs of before are the loop's, too.
+        """
+        outputs_bytes = 0 if mine is None else mine.going.output_bytes
+        others = self._others(mine)
+        if self._planned.known(call) is None:
+            self._free_pages(others)  # a new plan lays them out anew
+        executor = self._planned.executor(call)
+        beside_bytes = self._make_room(executor, others, outputs_bytes)
+        if self._fits(executor, beside_bytes):
+            return executor, beside_bytes
+        self._free_pages(others)
+        try:
+            return self._planned.executor(call, beside_bytes), beside_bytes
+        except Infeasible as error:
+            what = "outputs, inputs and buffers of earlier calls"
+            if others:
+                what = f"{len(others)} earlier forward passes that wait for their backward passes"
+            raise Infeasible(
+                f"{what} hold {beside_bytes:,} bytes of the budget of "
+                f"{self._planned.budget_bytes:,}, and this pass takes {executor.plan.peak_bytes:,} "
+                f"as it was planned. Call backward sooner, let go of outputs, or give more. Beside "
+                f"them there is {error}",
+                proven=error.proven,
+            ) from error
+
+    def has_room_for(self, mine: Step) -> bool:
+        """Whether a backward pass can go on beside all others that wait."""
+        beside_bytes = self._make_room(mine.executor, self._others(mine), 0)
+        if not self._fits(mine.executor, beside_bytes):
+            return False
+        mine.going.beside(beside_bytes)
+        return True
+
+    @contextlib.contextmanager
+    def while_buffers_move_on(self, mine: Step | None = None) -> Iterator[None]:
+        """A pass changes buffers that others have seen."""
+        with contextlib.ExitStack() as stack:
+            for step in self._others(mine):
+                stack.enter_context(step.going.while_buffers_move_on())
+            yield
+
+    def _others(self, mine: Step | None) -> list[Step]:
+        self._let_go()
+        return [step for step in self._steps if step is not mine]
+
+    def _let_go(self) -> None:
+        """Free what passes hold whose backward passes nobody can ask for any more."""
+        try:
+            with self._planned.alone():
+                for step in [step for step, token in self._steps.items() if token() is None]:
+                    del self._steps[step]
+                    if step.going.is_waiting:
+                        step.going.abandon()
+        except PoetError:  # another thread is in a step: it looks for itself
+            return
+
+    def _make_room(self, executor: Executor, others: list[Step], nbytes: int) -> int:
+        """What others hold, and `nbytes`, once they have given up what is in the way."""
+        for step in others:
+            if not step.executor.pages.keys().isdisjoint(executor.pages):
+                _give_up(step)
+        for step in others:
+            if self._fits(executor, _held_bytes(others) + nbytes):
+                break
+            _give_up(step)
+        return _held_bytes(others) + nbytes
+
+    @staticmethod
+    def _fits(executor: Executor, beside_bytes: int) -> bool:
+        limit, peak = executor.plan.budget.ram_bytes, executor.plan.peak_bytes
+        assert peak is not None
+        return limit is None or beside_bytes == 0 or peak + beside_bytes <= limit
+
+    @staticmethod
+    def _free_pages(others: list[Step]) -> None:
+        for step in others:
+            if step.executor.pages:
+                _give_up(step)
+
+
+def _give_up(step: Step) -> None:
+    if not step.going.has_given_up:
+        step.going.give_up()
+
+
+def _held_bytes(steps: list[Step]) -> int:
+    return sum(step.going.held_bytes for step in steps)
