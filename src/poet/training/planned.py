@@ -80,6 +80,7 @@ class PlannedSteps:
         program = source.capture(example)
         self._watches = {0: source.watch()}
         self._variant = 0
+        self._beside_plans: dict[Hashable, Plan] = {}
         self._turn = threading.RLock()
         self._is_closed = False
         problem = problem_here(program)
@@ -181,19 +182,25 @@ class PlannedSteps:
         return self.executor(batch, beside_bytes)
 
     def _beside(self, batch: Any, whole: Executor, beside_bytes: int) -> Executor:
-        """The same step under a plan that leaves so much of the budget to somebody else."""
-        session, limit = self.session, whole.plan.budget.ram_bytes
-        if limit is None:
-            return whole
         key = (*self.key(batch), beside_bytes)
-        known = session.executor(key)
+        known = self.session.executor(key)
         if known is not None:
             return known
-        left = msgspec.structs.replace(self._terms, ram=max(1, limit - beside_bytes))
-        plan = self._planned(problem_here(whole.program), left)
-        # It runs in the whole budget, of which others have their part.
-        budget = msgspec.structs.replace(plan.budget, ram_bytes=limit)
-        return session.add(key, whole.program, msgspec.structs.replace(plan, budget=budget))
+        return self.session.add(key, whole.program, self.plan_beside(batch, whole, beside_bytes))
+
+    def plan_beside(self, batch: Any, whole: Executor, beside_bytes: int) -> Plan:
+        """A plan for the step that `whole` runs, which leaves so much of the budget to others."""
+        limit = whole.plan.budget.ram_bytes
+        if limit is None:
+            return whole.plan
+        key = (*self.key(batch), beside_bytes)
+        if key not in self._beside_plans:
+            left = msgspec.structs.replace(self._terms, ram=max(1, limit - beside_bytes))
+            plan = self._planned(problem_here(whole.program), left)
+            # It runs in the whole budget, of which others have their part.
+            budget = msgspec.structs.replace(plan.budget, ram_bytes=limit)
+            self._beside_plans[key] = msgspec.structs.replace(plan, budget=budget)
+        return self._beside_plans[key]
 
     def notice_changes(self) -> None:
         """Follow the model to the state it is in: one that is known, or a new one."""

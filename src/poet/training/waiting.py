@@ -10,7 +10,7 @@ for what is left.
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +21,7 @@ from poet.runtime.step.passes import Pass
 from poet.tracer.keys import autocast_around
 from poet.tracer.outputs import Called
 from poet.training.planned import PlannedSteps
+from poet.values.plan import Plan
 
 
 class _Owner(Protocol):
@@ -89,35 +90,39 @@ class Waiting:
 
         Where it is `mine` that runs again, its outputs of before are the loop's, too.
         """
-        outputs_bytes = 0 if mine is None else mine.going.output_bytes
+        own_bytes = 0 if mine is None else mine.going.output_bytes
         others = self._others(mine)
         if self._planned.known(call) is None:
-            self._free_pages(others)  # a new plan lays them out anew
-        executor = self._planned.executor(call)
-        beside_bytes = self._make_room(executor, others, outputs_bytes)
-        if self._fits(executor, beside_bytes):
-            return executor, beside_bytes
-        self._free_pages(others)
+            self._give_up([step for step in others if step.executor.pages])  # they are laid anew
+        whole = self._planned.executor(call)
+        least_bytes = own_bytes + sum(step.going.least_bytes for step in others)
+        if _fits(whole.plan, least_bytes):
+            self._make_room(whole.plan, whole.pages, others, own_bytes)
+            return whole, own_bytes + _held_bytes(others)
         try:
-            return self._planned.executor(call, beside_bytes), beside_bytes
+            plan = self._planned.plan_beside(call, whole, least_bytes)
         except Infeasible as error:
             what = "outputs, inputs and buffers of earlier calls"
             if others:
-                what = f"{len(others)} earlier forward passes that wait for their backward passes"
+                what = f"{_number_text(len(others))} for a backward pass, and what cannot be freed"
             raise Infeasible(
-                f"{what} hold {beside_bytes:,} bytes of the budget of "
-                f"{self._planned.budget_bytes:,}, and this pass takes {executor.plan.peak_bytes:,} "
-                f"as it was planned. Call backward sooner, let go of outputs, or give more. Beside "
-                f"them there is {error}",
+                f"{what} takes {least_bytes:,} bytes of the budget of "
+                f"{self._planned.budget_bytes:,}. Call backward sooner, let go of outputs, or give "
+                f"more RAM. For this pass there is {error}",
                 proven=error.proven,
             ) from error
+        self._give_up([step for step in others if step.executor.pages])
+        self._make_room(plan, {}, others, own_bytes)
+        executor = self._planned.executor(call, least_bytes)
+        return executor, own_bytes + _held_bytes(others)
 
     def has_room_for(self, mine: Step) -> bool:
         """Whether a backward pass can go on beside all others that wait."""
-        beside_bytes = self._make_room(mine.executor, self._others(mine), 0)
-        if not self._fits(mine.executor, beside_bytes):
+        others = self._others(mine)
+        if not _fits(mine.executor.plan, sum(step.going.least_bytes for step in others)):
             return False
-        mine.going.beside(beside_bytes)
+        self._make_room(mine.executor.plan, mine.executor.pages, others, 0)
+        mine.going.beside(_held_bytes(others))
         return True
 
     @contextlib.contextmanager
@@ -143,34 +148,48 @@ class Waiting:
         except PoetError:  # another thread is in a step: it looks for itself
             return
 
-    def _make_room(self, executor: Executor, others: list[Step], nbytes: int) -> int:
-        """What others hold, and `nbytes`, once they have given up what is in the way."""
+    def _make_room(
+        self, plan: Plan, pages: Collection[int], others: list[Step], own_bytes: int
+    ) -> None:
+        """Let others give up what is in the way of a pass by this plan."""
+        in_the_way = [step for step in others if not step.executor.pages.keys().isdisjoint(pages)]
+        held_bytes = own_bytes + _held_bytes(others)
         for step in others:
-            if not step.executor.pages.keys().isdisjoint(executor.pages):
-                _give_up(step)
-        for step in others:
-            if self._fits(executor, _held_bytes(others) + nbytes):
+            if _fits(plan, held_bytes):
                 break
-            _give_up(step)
-        return _held_bytes(others) + nbytes
+            held_bytes -= step.going.held_bytes - step.going.least_bytes
+            in_the_way.append(step)
+        self._give_up(in_the_way)
 
-    @staticmethod
-    def _fits(executor: Executor, beside_bytes: int) -> bool:
-        limit, peak = executor.plan.budget.ram_bytes, executor.plan.peak_bytes
-        assert peak is not None
-        return limit is None or beside_bytes == 0 or peak + beside_bytes <= limit
+    def _give_up(self, steps: list[Step]) -> None:
+        """Let them hold no more than they must. First it is made sure that they can run again."""
+        steps = [step for step in steps if not step.going.has_given_up]
+        for step in steps:
+            outputs_bytes, plan = step.going.output_bytes, step.executor.plan
+            if _fits(plan, outputs_bytes):
+                continue
+            try:
+                self._planned.plan_beside(step.call, step.executor, outputs_bytes)
+            except Infeasible as error:
+                raise Infeasible(
+                    f"{_number_text(len(self._steps))} for a backward pass, and cannot make room: "
+                    f"to run again later beside its outputs, {outputs_bytes:,} bytes, there is "
+                    f"{error} Call backward sooner, let go of outputs, or give more RAM",
+                    proven=error.proven,
+                ) from error
+        for step in steps:
+            step.going.give_up()
 
-    @staticmethod
-    def _free_pages(others: list[Step]) -> None:
-        for step in others:
-            if step.executor.pages:
-                _give_up(step)
 
-
-def _give_up(step: Step) -> None:
-    if not step.going.has_given_up:
-        step.going.give_up()
+def _fits(plan: Plan, beside_bytes: int) -> bool:
+    limit, peak = plan.budget.ram_bytes, plan.peak_bytes
+    assert peak is not None
+    return limit is None or beside_bytes == 0 or peak + beside_bytes <= limit
 
 
 def _held_bytes(steps: list[Step]) -> int:
     return sum(step.going.held_bytes for step in steps)
+
+
+def _number_text(count: int) -> str:
+    return "a forward pass waits" if count == 1 else f"{count} forward passes wait"

@@ -122,9 +122,14 @@ class Pass:
     def held_bytes(self) -> int:
         """What it holds in RAM beside the model's own tensors."""
         if self.has_given_up:
-            old = (each.untyped_storage().nbytes() for each in self.old_buffers.values())
-            return self._input_bytes + self.output_bytes + sum(old)
+            return self.least_bytes
         return self.machine.live_bytes - self._beside_bytes - self._models_bytes
+
+    @property
+    def least_bytes(self) -> int:
+        """What it goes on holding when it gives up: what is the loop's, and old buffers."""
+        old = (each.untyped_storage().nbytes() for each in self.old_buffers.values())
+        return self._input_bytes + self.output_bytes + sum(old)
 
     @property
     def has_given_up(self) -> bool:
