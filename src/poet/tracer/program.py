@@ -355,6 +355,21 @@ class Program:
                 first.setdefault(id(value), name)
         return {name: self._parameters[name] for name in first.values()}
 
+    @cached_property
+    def adds_up_otherwise(self) -> str | None:
+        """Why gradients of several passes may be added in another order than eager's, if so."""
+        layout, graph = self.layout, self.graph
+        if self._step.autocast is not None:
+            return "autocast casts weights once for all calls in its block"
+        inputs = {f"input {n}": each.tensor for n, each in layout.input_gradients.items()}
+        for name, i in {**layout.gradients, **inputs}.items():
+            k = graph.producer[i]
+            calls = () if k is None else graph.ops[k].calls
+            made = (each for each in calls if {"tensor": i} in each.results)
+            if any(each.kind.startswith("aten.add.") for each in made):
+                return f"{name} is used more than once in the model"
+        return None
+
     @property
     def returned(self) -> Returned:
         """What the model returns, where the step ends there."""
