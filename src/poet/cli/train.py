@@ -30,6 +30,7 @@ from poet.cli.options import (
     TrainedModelArgument,
 )
 from poet.errors import PoetError
+from poet.planning.defaults import HERE, OPTIMIZER
 from poet.planning.question import MIN
 from poet.profiling.power import find_counter
 from poet.reports.summaries import (
@@ -63,10 +64,10 @@ def train(
     ] = None,
     optimizer: Annotated[
         str, typer.Option(help="sgd, adam, adamw, with options: sgd?lr=0.1&momentum=0.9.")
-    ] = "adam?lr=0.001",
+    ] = OPTIMIZER,
     device: Annotated[
         str | None,
-        typer.Option(help="The board whose rates the plan's costs follow. Default: laptop."),
+        typer.Option(help=f"The board whose rates the plan's costs follow. Default: {HERE}."),
     ] = None,
     costs: Annotated[
         Path | None, typer.Option(help="Measured costs (poet profile) to plan with.")
@@ -109,7 +110,7 @@ def train(
     origin = Origin(
         model=_known_name(model),
         seed=seed,
-        device=device or ("laptop" if costs is None else str(costs)),
+        device=device or (HERE if costs is None else str(costs)),
         params=params,
         ram=_known_ram(ram),
         has_store=store is not None,

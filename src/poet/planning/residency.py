@@ -11,14 +11,12 @@ from typing import get_args
 
 import msgspec
 
+from poet.planning.defaults import runs_c
 from poet.planning.question import Problem, Question, Terms, question
 from poet.values.graph import MAX_BYTES, Graph
 from poet.values.plan import Plan
 from poet.values.quantities import parse_share
 from poet.values.schedule import PERSISTENT, Residency
-
-LEAST_FOR_TORCH = 64 << 20
-"""Bytes of RAM: PyTorch itself takes more."""
 
 
 def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
@@ -32,7 +30,7 @@ def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
     for residency in _tried(problem, terms):
         cut = residency == "streamed" and _can_be_cut(problem, terms)
         asked = question(problem, terms, _graph(problem, terms, residency), residency)
-        yield asked._replace(has_rival=cut and _runs_c(terms))
+        yield asked._replace(has_rival=cut and runs_c(terms.board))
         if cut:
             assert problem.in_pieces is not None
             yield question(problem, terms, problem.in_pieces, residency, in_pieces=True)
@@ -77,11 +75,6 @@ def _can_be_cut(problem: Problem, terms: Terms) -> bool:
     Measured costs are of another graph.
     """
     return terms.costs is None and problem.costs is None and problem.in_pieces is not None
-
-
-def _runs_c(terms: Terms) -> bool:
-    """Whether the plan is for C alone: no PyTorch runs in so little RAM."""
-    return terms.board is not None and terms.board.ram_bytes < LEAST_FOR_TORCH
 
 
 def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:

@@ -23,6 +23,7 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from poet.errors import OutOfBudget, PoetError
+from poet.planning.defaults import HERE
 from poet.planning.question import terms
 from poet.rewrites.granularity import Granularity
 from poet.runtime.step.passes import Pass
@@ -43,7 +44,7 @@ def wrap(
     kwargs: Mapping[str, Any] | None = None,
     ram: str | int | None = None,
     store: str | Path | Store | None = None,
-    device: str | Device = "laptop",
+    device: str | Device = HERE,
     deadline: str | float | None = None,
     time_limit: float = 20.0,
     granularity: Granularity = "planning",
