@@ -27,7 +27,7 @@ def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
     they are for what does not fit.
     """
     terms = in_bytes(problem, terms)
-    for residency in _tried(problem, terms):
+    for residency in places_of(problem, terms):
         cut = residency == "streamed" and _can_be_cut(problem, terms)
         asked = question(problem, terms, _graph(problem, terms, residency), residency)
         yield asked._replace(has_rival=cut and runs_c(terms.board))
@@ -57,7 +57,8 @@ def residency_of(plan: Plan) -> Residency:
     return "paged" if "store" in plan.budget.start.values() else "resident"
 
 
-def _tried(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
+def places_of(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
+    """Where parameters may live, in the order in which it is tried."""
     if terms.params != "auto":
         return (terms.params,)
     graph = problem.graph

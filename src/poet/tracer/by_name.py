@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
-from poet.tracer.capture import capture, imported_torch
+from poet.tracer.capture import capture, capture_layout, imported_torch
 from poet.values.optimizers import Optimizer
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def layout_named(
     *,
     cache: bool = True,
 ) -> "Layout":
-    """A model's step as it was captured. One of the zoo that is known is found without torch."""
+    """A model's step as it was captured. One of the zoo that is known is found without torch, and
+    another is captured without bytes for its parameters."""
     key = None
     if cache and ".py:" not in text and _usual_settings():
         from poet.tracer import cache as kept
@@ -67,10 +68,21 @@ def layout_named(
         known = kept.find(key)
         if known is not None:
             return known
-    traced = capture_named(text, optimizer, cache=cache).traced
+    model, example, loss_fn = shapes_by_name(text)
+    traced = capture_layout(model, loss_fn, optimizer, example=example, name=text, cache=cache)
     if key is not None:
         kept.keep(key, traced)
     return traced
+
+
+def shapes_by_name(text: str) -> tuple[Any, Any, Any]:
+    """The same as `made_by_name`, without bytes for what the zoo makes: it cannot run."""
+    if ".py:" in text:
+        return _from_file(text)
+    imported_torch()
+    from poet.tracer.stand_ins import built_without_bytes
+
+    return built_without_bytes(lambda: _from_zoo(text, 0))
 
 
 def _moved(model: Any, example: Any, on: str) -> tuple[Any, Any]:
