@@ -36,7 +36,7 @@ def fit(
         bool | None,
         typer.Option("--largest-batch/--no-largest-batch", help="Default: where --ram is given."),
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds for prices.", min=0.0)] = 3.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds for prices.", min=0.0)] = 2.0,
     cache: CacheFlag = True,
     json: JsonFlag = False,
 ) -> None:

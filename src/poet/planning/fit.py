@@ -140,7 +140,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="po
         batch = "" if self.batch is None else f", batch {self.batch:,}"
         rows = [
             ("step", f"{self.model} with {self.optimizer}{batch}, on {self.device}"),
-            ("all kept in RAM", f"{bytes_text(self.keep_all_bytes)}, at {self.peak_at}"),
+            ("all kept in RAM", f"{bytes_text(self.keep_all_bytes)}, the most at {self.peak_at}"),
             *((f"  {_label(name)}", bytes_text(nbytes)) for name, nbytes in parts.items()),
         ]
         if self.verdict:
@@ -210,7 +210,7 @@ def foreseen(
     return Fit(
         model=problem.graph.name,
         optimizer=optimizer,
-        device=whole.costs.device,
+        device=_device_text(asked),
         batch=batch,
         ram_bytes=ram_bytes,
         keep_all_bytes=at_peak.peak_bytes,
@@ -370,8 +370,17 @@ def _prices(
         )
 
 
+def _device_text(asked: Terms) -> str:
+    board = asked.board
+    if board is None:
+        return "as the problem's costs have it"
+    name = board.name or board.title
+    return f"this machine, at the rates of a {name}" if asked.in_torch else name
+
+
 def _label(field: str) -> str:
-    return field.removesuffix("_bytes").replace("_", " ").replace("parameter", "parameters")
+    one = field.removesuffix("_bytes").replace("_", " ")
+    return one if one.endswith(("state", "space")) else f"{one}s"
 
 
 def _largest_label(found: LargestBatch) -> str:

@@ -69,6 +69,11 @@ class Problem:
             return self.graph
         return self._traced.rewritten(self._granularity, fuse_updates=True).graph
 
+    @property
+    def has_pieces(self) -> bool:
+        """Whether the kernels of its ops are known, each of which may run piece by piece."""
+        return self._traced is not None
+
     @cached_property
     def in_pieces(self) -> Graph | None:
         """The same step with an op for each kernel, so that each can run piece by piece; None where

@@ -75,7 +75,7 @@ def _can_be_cut(problem: Problem, terms: Terms) -> bool:
 
     Measured costs are of another graph.
     """
-    return terms.costs is None and problem.costs is None and problem.in_pieces is not None
+    return terms.costs is None and problem.costs is None and problem.has_pieces
 
 
 def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:

@@ -50,7 +50,7 @@ def fit(
     params: Params = "auto",
     largest_batch: bool | None = None,
     autocast: torch.dtype | str | None = None,
-    time_limit: float = 3.0,
+    time_limit: float = 2.0,
     cache: bool = True,
     progress: CountProgress | None = None,
 ) -> Fit:
@@ -124,7 +124,7 @@ def _named(text: str, optimizer: Any, cache: bool) -> tuple[int | None, At]:
     if isinstance(optimizer, torch.optim.Optimizer):
         raise PoetError("a model by name needs poet.SGD, poet.Adam or poet.AdamW")
     if ".py:" in text:
-        model, example, loss_fn = shapes_by_name(text)
+        model, example, loss_fn, _ = shapes_by_name(text)
         return _given(model, loss_fn, optimizer, example, None, cache, name=text)
     spec = parse(text)
 
