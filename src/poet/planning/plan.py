@@ -112,7 +112,7 @@ def plan(
         recompute=recompute,
     )
     try:
-        return plan_for(problem_of(problem), asked, effort, minimize, method)
+        return plan_for(problem_of(problem, asked.runs_on), asked, effort, minimize, method)
     except PlanInterrupted as stopped:
         return stopped.plan
 

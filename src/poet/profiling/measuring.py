@@ -13,6 +13,7 @@ import torch
 
 from poet.devices import find_device
 from poet.errors import PoetError
+from poet.planning.defaults import HERE
 from poet.profiling.laps import Laps
 from poet.profiling.power import Meter, Spent, find_counter
 from poet.profiling.rates import measure_rates
@@ -50,7 +51,7 @@ def profile(
         raise PoetError(f"profiling for {seconds} seconds measures nothing; give more than 0")
     keep_freed_memory()
     device = program.model_device
-    board = power or ("h200" if device.type == "cuda" else "laptop")
+    board = power or ("h200" if device.type == "cuda" else HERE)
     board = find_device(board) if isinstance(board, str) else board
     report = progress or (lambda what, done, count: None)
     with _as_it_was(program), _opened(store, device) as (pages, where):

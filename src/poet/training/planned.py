@@ -318,10 +318,10 @@ def machine_bytes(program: Program) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
     held = sum(t.untyped_storage().nbytes() for t in program.given(None).values())
-    return _free_bytes() + held
+    return free_bytes() + held
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
     """What this process may still allocate, by the machine's memory and its control group's."""
     free = memory_info().get("MemAvailable")
     if free is None:

@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from poet.errors import PoetError, PoetWarning
+from poet.planning.defaults import HERE
 from poet.planning.question import read_costs, terms
 from poet.rewrites.granularity import Granularity
 from poet.runtime.session import Session, shape_text
@@ -111,7 +112,7 @@ class Trainer:
     ) -> None:
         given = read_costs(costs) if isinstance(costs, str | Path) else costs
         asked = terms(
-            device or (None if isinstance(given, Profile) else "laptop"),
+            device or (None if isinstance(given, Profile) else HERE),
             ram,
             deadline,
             costs=given,

@@ -40,6 +40,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: int | None = None
     data_position: int | None = None
     """Batches that were taken from the stream."""
+    data_digest: str | None = None
+    """Of the last of them, where the data are the user's own."""
     device: str = ""
     params: str = ""
     ram: str = ""

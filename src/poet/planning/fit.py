@@ -1,0 +1,404 @@
+"""Fit: what a training step takes, the least it can take, and at which price, before it is run.
+
+`foreseen` answers in seconds: keep-all is replayed and split into parts at its peak; each place
+where parameters may live has a floor that no schedule can go below, and the smallest budget that
+the quick makers found a schedule for; some budgets between them are planned for a moment each, for
+their price in energy and time. `poet.plan` takes more time, and finds less or cheaper.
+
+Largest batches are looked for in `batches`.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from poet.baselines.keep_all import keep_all
+from poet.errors import PoetError
+from poet.planner.proof.floor import memory_floor
+from poet.planning.advice import smallest_budget
+from poet.planning.plan import answer
+from poet.planning.question import MIN, Problem, Question, Terms
+from poet.planning.residency import in_bytes, places_of, questions
+from poet.referee.observer import Computed, Freed, Observer, Places
+from poet.referee.replay import check
+from poet.values.graph import MAX_BYTES, Graph, Role
+from poet.values.plan import PlanInterrupted, draft
+from poet.values.progress import CountProgress
+from poet.values.quantities import amount_text, bytes_text, parse_bytes, short_bytes_text
+from poet.values.schedule import Effort, Residency
+
+PLACES: dict[Residency, str] = {
+    "resident": "in RAM",
+    "paged": "paged",
+    "streamed": "streamed in tiles",
+}
+"""Where parameters and optimizer state are between steps, for people."""
+_SMALLEST_SECONDS = 1.0
+"""For the smallest budget in one place."""
+_POINTS = 2
+"""Budgets that are planned in each place."""
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in RAM at the peak, by kind. Gradients are those of parameters and of activations."""
+
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_state_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    activation_bytes: int
+    workspace_bytes: int
+    """What the op at the peak takes beside its inputs and outputs."""
+
+
+class Least(msgspec.Struct, frozen=True, kw_only=True):
+    """The least RAM with parameters in one place."""
+
+    params: Residency
+    floor_bytes: int
+    """No schedule can use less."""
+    smallest_bytes: int | None
+    """A schedule was made in so much; None: the quick makers found none."""
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step takes in some RAM, as planned in a moment."""
+
+    ram_bytes: int
+    params: Residency
+    joules: float
+    seconds: float
+    energy: float
+    """Times keep-all's."""
+    time: float
+    """Times keep-all's."""
+
+
+class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest batch within the budget. `at_most` is a batch that was tried and is too large,
+    by one where the search came to its end."""
+
+    params: Residency
+    batch: int
+    at_most: int | None
+    peak_bytes: int
+    kept_all: bool
+    """With everything kept in RAM, or with ops recomputed or paged."""
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="poet-fit/1"):
+    """What a training step takes, and the least it can take."""
+
+    model: str
+    optimizer: str
+    device: str
+    batch: int | None
+    ram_bytes: int | None
+    keep_all_bytes: int
+    peak_at: str
+    parts: Parts
+    keep_all_joules: float
+    keep_all_seconds: float
+    least: tuple[Least, ...]
+    prices: tuple[Price, ...]
+    largest: tuple[LargestBatch, ...] = ()
+    kernels_tried: bool = False
+    """Whether the workspace has what kernels take for themselves, as they were tried here."""
+    solve_seconds: float = 0.0
+
+    @property
+    def floor_bytes(self) -> int:
+        """No schedule can use less, wherever parameters are."""
+        return min(each.floor_bytes for each in self.least)
+
+    @property
+    def smallest_bytes(self) -> int | None:
+        """The smallest budget that a schedule was made for, wherever parameters are."""
+        found = [each.smallest_bytes for each in self.least if each.smallest_bytes is not None]
+        return min(found, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits the budget, in a sentence."""
+        if self.ram_bytes is None:
+            return ""
+        ram = short_bytes_text(self.ram_bytes)
+        if self.keep_all_bytes <= self.ram_bytes:
+            return f"fits in {ram} with everything kept in RAM"
+        for each in self.least:
+            if each.smallest_bytes is not None and each.smallest_bytes <= self.ram_bytes:
+                return f"fits in {ram} with a plan, parameters {PLACES[each.params]}"
+        if self.floor_bytes > self.ram_bytes:
+            return f"does not fit in {ram}: no schedule takes less than {self.floor_bytes:,} bytes"
+        return f"no schedule was found in {ram} at a glance; poet.plan looks longer"
+
+    def __str__(self) -> str:
+        """Tables for people."""
+        parts = msgspec.structs.asdict(self.parts)
+        batch = "" if self.batch is None else f", batch {self.batch:,}"
+        rows = [
+            ("step", f"{self.model} with {self.optimizer}{batch}, on {self.device}"),
+            ("all kept in RAM", f"{bytes_text(self.keep_all_bytes)}, the most at {self.peak_at}"),
+            *((f"  {_label(name)}", bytes_text(nbytes)) for name, nbytes in parts.items()),
+        ]
+        if self.verdict:
+            rows.append(("budget", self.verdict))
+        tables = [_aligned(rows)]
+        heads = ("parameters and state", "no schedule takes less than", "a schedule was made in")
+        least = [
+            (
+                PLACES[each.params],
+                bytes_text(each.floor_bytes),
+                "none found" if each.smallest_bytes is None else bytes_text(each.smallest_bytes),
+            )
+            for each in self.least
+        ]
+        tables.append(_aligned([heads, *least]))
+        prices = [
+            (
+                bytes_text(each.ram_bytes),
+                PLACES[each.params],
+                f"{each.energy:.2f}x, {amount_text(each.joules, 'J')}",
+                f"{each.time:.2f}x, {amount_text(each.seconds, 's')}",
+            )
+            for each in self.prices
+        ]
+        tables.append(_aligned([("RAM", "parameters", "energy", "time"), *prices]))
+        if self.largest:
+            found = [(_largest_label(each), _batch_text(each)) for each in self.largest]
+            tables.append(_aligned([("largest batch in that budget", ""), *found]))
+        if not self.kernels_tried:
+            tables.append("What kernels take for themselves while they run comes on top.")
+        return "\n\n".join(tables)
+
+
+def foreseen(
+    problem: Problem,
+    asked: Terms,
+    seconds: float,
+    *,
+    optimizer: str,
+    batch: int | None = None,
+    kernels_tried: bool = False,
+    progress: CountProgress | None = None,
+) -> Fit:
+    """What the step of a problem takes. `seconds` are for prices: the rest takes what it takes."""
+    if asked.ram == MIN:
+        raise PoetError('ram="min" says nothing here: the least RAM is what is told anyway')
+    report = progress or (lambda what, done, count: None)
+    started = time.monotonic()
+    report("keep-all", 0, 3)
+    asked = in_bytes(problem, asked)
+    roomy = msgspec.structs.replace(asked, ram=MAX_BYTES, reserved_bytes=0)
+    whole = kept_in_ram(problem, asked)
+    at_peak = _peak(whole)
+    report("the least RAM", 1, 3)
+    found: dict[Residency, Question] = {}
+    for params in places_of(problem, asked):
+        there = msgspec.structs.replace(roomy, params=params)
+        found[params] = next(iter(questions(problem, there)))
+    least = {params: least_of(question, params) for params, question in found.items()}
+    report("prices", 2, 3)
+    prices = tuple(_prices(found, least, at_peak, seconds))
+    report("prices", 3, 3)
+    board = asked.board
+    ram_bytes = board.available_bytes if board else None
+    if asked.ram is not None:
+        ram_bytes = parse_bytes(asked.ram, "RAM budget")
+    return Fit(
+        model=problem.graph.name,
+        optimizer=optimizer,
+        device=_device_text(asked),
+        batch=batch,
+        ram_bytes=ram_bytes,
+        keep_all_bytes=at_peak.peak_bytes,
+        peak_at=at_peak.op,
+        parts=at_peak.parts,
+        keep_all_joules=at_peak.joules,
+        keep_all_seconds=at_peak.seconds,
+        least=tuple(least.values()),
+        prices=prices,
+        kernels_tried=kernels_tried,
+        solve_seconds=time.monotonic() - started,
+    )
+
+
+def kept_in_ram(problem: Problem, asked: Terms) -> Question:
+    """The question with parameters in RAM and no limit."""
+    roomy = msgspec.structs.replace(
+        asked, ram=MAX_BYTES, reserved_bytes=0, params="resident", deadline=None
+    )
+    return next(iter(questions(problem, roomy))).within(None)
+
+
+def least_of(question: Question, params: Residency) -> Least:
+    """The floor of a question, and a small budget with a schedule."""
+    floor = memory_floor(question.graph, question.costs, question.budget)
+    until = time.monotonic() + _SMALLEST_SECONDS
+    return Least(
+        params=params,
+        floor_bytes=floor.nbytes,
+        smallest_bytes=smallest_budget(question.within(1), None, until),
+    )
+
+
+class _Peak(msgspec.Struct, frozen=True, kw_only=True):
+    peak_bytes: int
+    op: str
+    parts: Parts
+    joules: float
+    seconds: float
+
+
+def _peak(question: Question) -> _Peak:
+    """The step with everything kept, in parts at its peak."""
+    graph, costs = question.graph, question.costs
+    budget = msgspec.structs.replace(question.budget, transfers="serial", store_bytes=None)
+    schedule = keep_all(graph, costs, budget, Effort()).schedule
+    seen = _AtPeak(graph)
+    report = check(draft(graph, costs, budget, schedule), seen)
+    if not report.valid:
+        assert report.violation is not None
+        raise PoetError(f"the step cannot be run with all kept in RAM: {report.violation.message}")
+    held = seen.highest
+    return _Peak(
+        peak_bytes=report.peak_bytes,
+        op=seen.where,
+        parts=Parts(
+            parameter_bytes=held.get("parameter", 0),
+            gradient_bytes=held.get("gradient", 0),
+            optimizer_state_bytes=held.get("optimizer_state", 0),
+            buffer_bytes=held.get("buffer", 0),
+            input_bytes=held.get("input", 0),
+            activation_bytes=held.get("activation", 0) + held.get("output", 0),
+            workspace_bytes=report.peak_bytes - sum(held.values()),
+        ),
+        joules=report.joules,
+        seconds=report.seconds,
+    )
+
+
+class _AtPeak(Observer):
+    """What is in RAM, by role, when most is."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._there: dict[Role, int] = {}
+        self._most = -1
+        self.highest: dict[Role, int] = {}
+        self.where = "the step's start"
+
+    def on_start(self, places: Places) -> None:
+        for i, place in places.items():
+            if place in ("ram", "both"):
+                self._add(i, 1)
+        self._look("the step's start", 0)
+
+    def on_compute(self, at: int, run: Computed) -> None:
+        for i in run.brought:
+            self._add(i, 1)
+        op = self._graph.ops[run.op]
+        copies = sum(self._graph.tensors[i].nbytes for i in run.second_copies)
+        self._look(f"{op.name} ({op.phase})", run.workspace_bytes + copies)
+        for pair in run.taken_over:
+            self._add(pair.input, -1)
+            self._add(pair.output, 1)
+        for i in run.leaving:
+            self._add(i, -1)
+
+    def on_free(self, at: int, free: Freed) -> None:
+        self._add(free.tensor, -1)
+
+    def _add(self, i: int, sign: int) -> None:
+        tensor = self._graph.tensors[i]
+        self._there[tensor.role] = self._there.get(tensor.role, 0) + sign * tensor.nbytes
+
+    def _look(self, where: str, beside: int) -> None:
+        now = sum(self._there.values()) + beside
+        if now > self._most:
+            self._most, self.highest, self.where = now, dict(self._there), where
+
+
+def _prices(
+    found: dict[Residency, Question],
+    least: dict[Residency, Least],
+    whole: _Peak,
+    seconds: float,
+) -> Iterator[Price]:
+    """Prices at budgets in each place that has a schedule below the place before, from keep-all
+    down, for as long as there is time."""
+    until = time.monotonic() + seconds
+    yield Price(
+        ram_bytes=whole.peak_bytes,
+        params="resident",
+        joules=whole.joules,
+        seconds=whole.seconds,
+        energy=1.0,
+        time=1.0,
+    )
+    above = whole.peak_bytes
+    budgets: list[tuple[Residency, int]] = []
+    for params, each in least.items():
+        low = each.smallest_bytes
+        if low is None or low >= above:
+            continue
+        budgets += [
+            (params, round(above * (low / above) ** (nth / _POINTS)))
+            for nth in range(1, _POINTS + 1)
+        ]
+        above = low
+    for nth, (params, ram_bytes) in enumerate(budgets):
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        effort = Effort(time_limit_seconds=left / (len(budgets) - nth), relative_gap=0.01)
+        try:
+            plan = answer(found[params].within(ram_bytes), effort)
+        except PlanInterrupted as stopped:
+            plan = stopped.plan
+        if plan.joules is None or plan.seconds is None:
+            continue
+        yield Price(
+            ram_bytes=ram_bytes,
+            params=params,
+            joules=plan.joules,
+            seconds=plan.seconds,
+            energy=plan.joules / whole.joules if whole.joules else 1.0,
+            time=plan.seconds / whole.seconds if whole.seconds else 1.0,
+        )
+
+
+def _device_text(asked: Terms) -> str:
+    board = asked.board
+    if board is None:
+        return "as the problem's costs have it"
+    name = board.name or board.title
+    return f"this machine, at the rates of a {name}" if asked.in_torch else name
+
+
+def _label(field: str) -> str:
+    one = field.removesuffix("_bytes").replace("_", " ")
+    return one if one.endswith(("state", "space")) else f"{one}s"
+
+
+def _largest_label(found: LargestBatch) -> str:
+    if found.kept_all:
+        return "all kept in RAM"
+    return f"with a plan, parameters {PLACES[found.params]}"
+
+
+def _batch_text(found: LargestBatch) -> str:
+    if not found.batch:
+        return "none: a single sample is too much"
+    text = f"{found.batch:,} ({bytes_text(found.peak_bytes)})"
+    if found.at_most is None:
+        return f"{text} at least"
+    return text if found.at_most == found.batch + 1 else f"{text}; {found.at_most:,} is too many"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
