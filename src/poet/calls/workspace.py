@@ -26,7 +26,7 @@ from poet.calls.references import (
     storage,
     storage_bytes,
 )
-from poet.calls.updates import needs_temporary
+from poet.calls.updates import temporaries
 from poet.values.graph import Call, Graph, Op
 
 
@@ -114,10 +114,11 @@ def _last_uses(op: Op) -> dict[Reference, int]:
 
 
 def temporary_bytes(op: Op, call: Call, graph: Graph, tile: Mapping[int, int] = {}) -> int:
-    """One parameter's bytes, or a tile's, for an update that needs them."""
-    if not needs_temporary(call.kind, call.arguments):
+    """A parameter's bytes, or a tile's, for each temporary that an update needs."""
+    count = temporaries(call.kind, call.arguments)
+    if not count:
         return 0
-    return sum(
+    return count * sum(
         tile.get(reference[1], storage_bytes(graph, op, reference))
         for name, reference in references(call)
         if name == "parameter"

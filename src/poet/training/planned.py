@@ -134,9 +134,9 @@ class PlannedSteps:
         )
         return Session(program, plan, store, self.key(example))
 
-    def key(self, batch: Any) -> tuple[int, Hashable]:
+    def key(self, batch: Any, source: StepSource | None = None) -> tuple[int, Hashable]:
         """What needs a capture and a plan of its own: a state of the model, and a kind of batch."""
-        return self._variant, self._source.key(batch)
+        return self._variant, (source or self._source).key(batch)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Session]:
@@ -153,16 +153,16 @@ class PlannedSteps:
         finally:
             self._turn.release()
 
-    def executor(self, batch: Any) -> Executor:
+    def executor(self, batch: Any, source: StepSource | None = None) -> Executor:
         """Who runs batches of this key, with the model as it is noticed to be; a new one is
-        captured and planned first."""
-        session, key = self.session, self.key(batch)
+        captured and planned first. Another `source` captures other steps of the same training."""
+        session, key = self.session, self.key(batch, source)
         known = session.executor(key)
         if known is not None:
             return known
         with session.unpaged():
-            program = self._source.capture(batch)
-            session.program.steps_done = session.steps
+            program = (source or self._source).capture(batch)
+            session.program.counts = session.counts
             program.share_state(session.program)
             plan = _plan_of_alike(session.plans.values(), program)
             plan = plan or self._planned(problem_here(program), self._terms)
@@ -170,7 +170,7 @@ class PlannedSteps:
             if session.can_add(program):
                 return session.add(key, program, plan)
         self._begin_anew(key, program, plan)
-        return self.executor(batch)
+        return self.executor(batch, source)
 
     def notice_changes(self) -> None:
         """Follow the model to the state it is in: one that is known, or a new one."""
@@ -197,7 +197,7 @@ class PlannedSteps:
         """Go on with other parameters, buffers or state than before."""
         old = self.session
         self.session = Session(program, plan, old.store, key)
-        self.session.steps, self.session.peak_bytes = old.steps, old.peak_bytes
+        self.session.counts, self.session.peak_bytes = old.counts, old.peak_bytes
         self._watches = {self._variant: self._watches[self._variant]}
 
     def _planned(self, problem: Problem, terms: Terms) -> Plan:
