@@ -11,7 +11,7 @@ from typing import Any
 from poet.calls.operands import Operand, Work
 from poet.calls.references import is_given
 from poet.values.optimizers import SGD, Adam, AdamW
-from poet.values.torch_optimizers import KNOWN, NAMES
+from poet.values.torch_optimizers import KNOWN, MORE_TEMPORARIES, NAMES, NUMBERS_BYTES
 
 UPDATES: dict[str, tuple[str, ...] | None] = {
     SGD.kind: ("weight_decay", "nesterov"),
@@ -42,11 +42,12 @@ def needs_temporary(kind: str, arguments: Mapping[str, Any]) -> bool:
     return names is None or any(is_given(arguments.get(name)) for name in names)
 
 
-def temporaries(kind: str, arguments: Mapping[str, Any]) -> int:
-    """How many temporaries of its parameter's size an update has at once, at most."""
+def temporary_bytes(kind: str, arguments: Mapping[str, Any], parameter_bytes: int) -> int:
+    """What an update takes beside its parameter, state and gradient, at most."""
     if kind in NAMES:
-        return KNOWN[NAMES[kind]].temporaries
-    return int(needs_temporary(kind, arguments))
+        more = sum(is_given(arguments.get(option)) for option in MORE_TEMPORARIES)
+        return (KNOWN[NAMES[kind]].temporaries + more) * parameter_bytes + NUMBERS_BYTES
+    return parameter_bytes if needs_temporary(kind, arguments) else 0
 
 
 def state_of(update: Work) -> dict[str, Operand]:

@@ -15,6 +15,7 @@ from poet.tracer.layout import Layout
 from poet.values.graph import Tensor
 
 State = dict[str, dict[str, torch.Tensor]]
+ScalerState = dict[str, int | float]
 
 
 class Counts(NamedTuple):
@@ -33,9 +34,9 @@ class Scaler(Protocol):
 
     def learn(self, was_finite: bool) -> None: ...
 
-    def state(self) -> dict[str, float]: ...
+    def state(self) -> ScalerState: ...
 
-    def load(self, state: dict[str, float]) -> None: ...
+    def load(self, state: ScalerState) -> None: ...
 
 
 class Rates(MutableSequence[float]):

@@ -19,7 +19,7 @@ from torch import nn
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
 from poet.tracer.batches import checked_batch, laid_out, tensor_from
-from poet.tracer.gathered import Counts, Rates, Scaler, Training, fresh_state
+from poet.tracer.gathered import Counts, Rates, Scaler, ScalerState, Training, fresh_state
 from poet.tracer.interpreter import Interpreter, Memory
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
@@ -123,12 +123,12 @@ class Program:
         self._training.scaler = scaler
 
     @property
-    def scaler_state(self) -> dict[str, float] | None:
+    def scaler_state(self) -> ScalerState | None:
         """What the scaler would go on from; None where there is none."""
         scaler = self._training.scaler
         return None if scaler is None else scaler.state()
 
-    def load_scaler(self, state: dict[str, float] | None) -> None:
+    def load_scaler(self, state: ScalerState | None) -> None:
         """Let the scaler go on from there."""
         if state is not None and self._training.scaler is not None:
             self._training.scaler.load(state)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from poet.errors import PoetError
+from poet.tracer.gathered import ScalerState
 
 
 class ScaledLoss:
@@ -32,10 +33,10 @@ class ScaledLoss:
         self._scaler.step(optimizer)
         self._scaler.update()
 
-    def state(self) -> dict[str, float]:
+    def state(self) -> ScalerState:
         return dict(self._scaler.state_dict())
 
-    def load(self, state: dict[str, float]) -> None:
+    def load(self, state: ScalerState) -> None:
         self._scaler.load_state_dict(state)
 
 

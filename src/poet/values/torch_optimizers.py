@@ -3,7 +3,7 @@
 `optimizers` has those whose arithmetic is POET's own, which can run in tiles and in C. Of all
 others it is enough to know their names, what they keep for each parameter, and where that starts:
 an update calls the very optimizer, on one parameter (`poet.tracer.torch_updates`), and so rounds as
-it does. Each keeps as many temporaries of a parameter's size as its column says, at most.
+it does.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,6 +34,7 @@ class Known(NamedTuple):
 
     keeps: tuple[Kept, ...]
     temporaries: int
+    """Of the parameter's size, that an update has at once; some options need one more each."""
     counts_steps: bool = True
 
 
@@ -48,21 +49,21 @@ def _is_matrix(shape: Shape) -> bool:
 _AVERAGES = (Kept("exp_avg"), Kept("exp_avg_sq"))
 _MOMENTS = (*_AVERAGES, Kept("max_exp_avg_sq", when=lambda options: options["amsgrad"]))
 KNOWN: dict[str, Known] = {
-    "Adadelta": Known((Kept("square_avg"), Kept("acc_delta")), 4),
+    "Adadelta": Known((Kept("square_avg"), Kept("acc_delta")), 2),
     "Adafactor": Known(
         (
             Kept("row_var", shape=lambda shape: (*shape[:-1], 1)),
             Kept("col_var", shape=lambda shape: (*shape[:-2], 1, shape[-1])),
             Kept("variance"),
         ),
-        4,
+        2,
     ),
-    "Adagrad": Known((Kept("sum", "initial_accumulator_value"),), 3),
-    "Adam": Known(_MOMENTS, 4),
-    "AdamW": Known(_MOMENTS, 4),
-    "Adamax": Known((Kept("exp_avg"), Kept("exp_inf")), 4),
-    "ASGD": Known((Kept("ax"), Kept("mu", 1.0, _number), Kept("eta", "lr", _number)), 3),
-    "NAdam": Known((*_AVERAGES, Kept("mu_product", 1.0, _number)), 4),
+    "Adagrad": Known((Kept("sum", "initial_accumulator_value"),), 1),
+    "Adam": Known(_MOMENTS, 2),
+    "AdamW": Known(_MOMENTS, 2),
+    "Adamax": Known((Kept("exp_avg"), Kept("exp_inf")), 1),
+    "ASGD": Known((Kept("ax"), Kept("mu", 1.0, _number), Kept("eta", "lr", _number)), 0),
+    "NAdam": Known((*_AVERAGES, Kept("mu_product", 1.0, _number)), 2),
     "RAdam": Known(_AVERAGES, 5),
     "RMSprop": Known(
         (
@@ -70,16 +71,20 @@ KNOWN: dict[str, Known] = {
             Kept("momentum_buffer", when=lambda options: options["momentum"]),
             Kept("grad_avg", when=lambda options: options["centered"]),
         ),
-        4,
+        1,
     ),
-    "Rprop": Known((Kept("prev"), Kept("step_size", "lr")), 5),
-    "SGD": Known((Kept("momentum_buffer", when=lambda options: options["momentum"]),), 4),
+    "Rprop": Known((Kept("prev"), Kept("step_size", "lr")), 3),
+    "SGD": Known((Kept("momentum_buffer", when=lambda options: options["momentum"]),), 2),
 }
 OWN_SHAPES = {
     kept.name: kept.shape for known in KNOWN.values() for kept in known.keeps
     if kept.shape is not _same
 }  # fmt: skip
 """Of what has another shape than its parameter, which."""
+MORE_TEMPORARIES = ("maximize", "weight_decay", "foreach")
+"""The options that do."""
+NUMBERS_BYTES = 64
+"""What an update takes for its step count and the like."""
 PREFIX = "poet.torch_"
 NAMES = {f"{PREFIX}{name.lower()}": name for name in KNOWN}
 """By the kinds of their calls, the names in torch.optim."""

@@ -24,6 +24,7 @@ from poet.calls.updates import ALL_UPDATES
 from poet.errors import PoetError
 from poet.runtime.state.random_state import RandomState
 from poet.runtime.state.tensor_file import Content, Item, Kind, TornFile, verify, write_tensors
+from poet.tracer.gathered import ScalerState
 from poet.values.graph import MAX_BYTES, Graph, check_range
 from poet.values.plan import Plan
 from poet.values.update_rules import UpdateRule
@@ -65,7 +66,7 @@ class Checkpoint(
     """Where this is another number."""
     gathered: int = 0
     """Batches whose gradients are gathered for the next update."""
-    scaler: dict[str, float] | None = None
+    scaler: ScalerState | None = None
     """What scales the loss, where something does."""
     learning_rates: tuple[float, ...]
     optimizer: str

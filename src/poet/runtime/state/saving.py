@@ -19,7 +19,7 @@ from poet.runtime.state.generations import SINGLE, Found, Generations, newest, s
 from poet.runtime.state.persistent import kinds
 from poet.runtime.state.random_state import check_random_state, random_state, set_random_state
 from poet.runtime.state.tensor_file import TornFile, fill, kind_of
-from poet.tracer.gathered import Counts
+from poet.tracer.gathered import Counts, ScalerState
 from poet.values.update_rules import GATHERED, NOTHING
 
 
@@ -176,7 +176,7 @@ def check_fits(session: Session, found: Found) -> None:
         raise PoetError(f"the checkpoint {found.path} cannot be used: {error}") from None
 
 
-def _check_scaler(session: Session, there: dict[str, float] | None, what: str) -> None:
+def _check_scaler(session: Session, there: ScalerState | None, what: str) -> None:
     if (there is None) != (session.program.scaler_state is None):
         raise PoetError(
             f"{what} {'has no' if there is None else 'has a'} scaler of the loss: "
