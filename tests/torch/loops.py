@@ -1,5 +1,5 @@
-"""The loop that people write with accumulation, clipping, a scaler and a scheduler, in eager PyTorch,
-and the same training by a trainer."""
+"""The loop that people write with accumulation, clipping, a scaler and a scheduler, in eager
+PyTorch, and the same training by a trainer."""
 
 import copy
 from collections.abc import Callable

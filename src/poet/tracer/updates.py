@@ -194,22 +194,23 @@ class _Updating:
         pairs = [(i, i) for i in (old, *kept.values())]
         look = Seen(gradient)
         inputs = [old, *kept.values(), gradient.tensor]
-        if total is not None and not rule.waits:
-            held = look.view(total, self.tensors[total])
-            look.call(GATHER, {"total": {"tensor": total}, "gradient": look.result}, held)
-            look.result = held
-            pairs.append((total, total))
-            inputs.append(total)
-        elif total is not None:
-            pairs.append((gradient.tensor, total))
-            total = gradient.tensor
-        inputs += self._clip(look, self.tensors[old], verdict)
+        if total is not None:
+            pairs.append((gradient.tensor if rule.waits else total, total))
         made = [
             InPlace(
                 output=self._add(msgspec.structs.replace(self.tensors[i], becomes=heir)), input=i
             )
             for i, heir in pairs
         ]
+        results: list[JsonReference] = [{"tensor": pair.output} for pair in made]
+        updated = results[: 1 + len(kept)]
+        if total is not None and not rule.waits:
+            inputs.append(total)
+            gathered = {"total": {"tensor": total}, "gradient": look.result}
+            look.call(GATHER, gathered, results[-1])
+            look.result = results[-1]
+        complete = look.result
+        inputs += self._clip(look, self.tensors[old], verdict)
         rate = self.learning_rates[n]
         live = self.live[n]
         arguments: dict[str, Any] = {
@@ -226,11 +227,9 @@ class _Updating:
         if verdict is not None and verdict.skip is not None:
             arguments["skip"] = {"tensor": verdict.skip}
             inputs.append(verdict.skip)
-        results: list[JsonReference] = [{"tensor": pair.output} for pair in made]
-        updated = results[: 1 + len(kept)]
         look.calls.append(Call(kind=group.kind, arguments=arguments, results=tuple(updated)))
         if total is not None:
-            look.call(CLEAR, {"total": {"tensor": total}}, results[-1])
+            look.call(CLEAR, {"total": complete}, results[-1])
         return Op(
             name=name,
             phase="update",

@@ -28,20 +28,6 @@ class Seen:
         self.call(kind, {"self": self.result, **arguments}, made)
         self.result = made
 
-    def view(self, tensor: int, about: Tensor) -> JsonReference:
-        """An inner value that is a tensor of the op itself."""
-        assert about.shape is not None
-        assert about.dtype is not None
-        return self.value(
-            Value(
-                nbytes=0,
-                shape=about.shape,
-                dtype=about.dtype,
-                strides=about.strides,
-                view_of={"tensor": tensor},
-            )
-        )
-
     def value(self, about: Value) -> JsonReference:
         self.values.append(about)
         return {"value": len(self.values) - 1}
