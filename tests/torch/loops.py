@@ -73,9 +73,10 @@ class Eager:
     def step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loop, scaler = self.loop, self.scaler
         with torch.autocast("cpu", loop.autocast, enabled=loop.autocast is not None):
-            loss = LOSS(self.model(x), y)
+            loss: torch.Tensor = LOSS(self.model(x), y)
         part = loss / loop.accumulate
-        (part if scaler is None else scaler.scale(part)).backward()  # type: ignore[no-untyped-call]
+        scaled = part if scaler is None else scaler.scale(part)
+        scaled.backward()  # type: ignore[no-untyped-call]
         self.steps += 1
         if self.steps % loop.accumulate == 0:
             self._update()

@@ -1,6 +1,7 @@
 """The optimizers of torch.optim inside a step, and the schedulers that change them."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,18 +105,14 @@ def test_no_update_takes_more_than_is_said_of_it(
     }
     takes = {"betas"} & set(torch.optim.__dict__[name].__init__.__annotations__)
     given = options | (usual if takes else {})
-    most = 0
-    for step in range(1, 9):
-        most = max(
-            most,
-            peak_bytes(
-                lambda step=step: KERNELS[about.kind](
-                    parameter=parameter, **state, gradient=gradient, learning_rate=0.1, step=step,
-                    **given,
-                ),
-                torch.device("cpu"),
-            ),
-        )  # fmt: skip
+
+    def update(step: int) -> None:
+        KERNELS[about.kind](
+            parameter=parameter, **state, gradient=gradient, learning_rate=0.1, step=step, **given
+        )
+
+    cpu = torch.device("cpu")
+    most = max(peak_bytes(partial(update, step), cpu) for step in range(1, 9))
     said = temporary_bytes(about.kind, given, parameter.nbytes)
     assert most <= said <= most + 2.1 * parameter.nbytes or foreach
 
