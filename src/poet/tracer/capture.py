@@ -187,6 +187,18 @@ def _check_parameters(torch: Any, step: "Step") -> None:
                 f"{name} is a piece of a larger tensor; POET needs each parameter in a storage of "
                 "its own. Make it with torch.nn.Parameter(x.clone())"
             )
+        if value.requires_grad and not isinstance(value, torch.nn.Parameter):
+            raise PoetError(
+                f"a tensor that requires a gradient is in the place of the parameter {name}, as "
+                "torch.func.functional_call puts it there. Make it an nn.Parameter, or call a "
+                "model that is not wrapped"
+            )
+    for _, name, value in step.owned_buffers():
+        if value.requires_grad:
+            raise PoetError(
+                f"the buffer {name} requires a gradient, which a captured step would not give it. "
+                "Make it an nn.Parameter"
+            )
     if torch.is_inference_mode_enabled():
         raise PoetError("capturing a training step needs gradients: leave torch.inference_mode()")
 
