@@ -28,7 +28,7 @@ def plan_in_place(model: nn.Module, **asked: Any) -> "PlannedInPlace":
     """Let calls of the model follow a plan, until it is closed. `asked` is what `poet.wrap` takes,
     but for the example."""
     if isinstance(model, Wrapped):
-        raise PoetError("the model is wrapped already: give the one inside it, its .model")
+        raise PoetError("the model is wrapped already: give the one inside it, poet.unwrap(model)")
     if not isinstance(model, nn.Module):
         raise PoetError(f"the model is a {type(model).__name__}; it must be a torch.nn.Module")
     if hasattr(type(model), _OWNER):
