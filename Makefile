@@ -58,7 +58,7 @@ setup: .venv/dev.stamp compiler browser emulator
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET and the tools to work on it into .venv ..."
-	@$(INSTALL) -e .[dev,report,transformers]
+	@$(INSTALL) -e .[dev,integrations,report,transformers]
 	@touch .venv/poet.stamp $@
 
 .venv/poet.stamp: .venv/bin/python pyproject.toml constraints.txt
