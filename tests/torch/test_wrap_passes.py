@@ -204,11 +204,15 @@ class Averaging(nn.Module):
 
 
 def test_each_pass_has_its_own_buffers() -> None:
+    def together(net: Any) -> None:
+        (net(X) * net(2 * X)).sum().backward()
+
+    def one_by_one(net: Any) -> None:
+        for loss in [net(k * X).sum() for k in (1, 2, 3)]:
+            loss.backward()
+
     small, plain = pair(Averaging())
-    for loop in (
-        lambda net: (net(X) * net(2 * X)).sum().backward(),
-        lambda net: [loss.backward() for loss in [net(k * X).sum() for k in (1, 2, 3)]],
-    ):
+    for loop in (together, one_by_one):
         for _ in range(2):
             check_same(left(small, loop), left(plain, loop))
 
