@@ -125,7 +125,7 @@ class Executor:
         homes = program.homes()
         pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]
         seats = {pair.output: homes[pair.input] for pair in pairs}
-        given = program.given(batch)
+        given = program.given(batch, homes)
         self._check_apart(given, (pair.input for pair in pairs))
         machine = Machine(
             graph,
