@@ -62,7 +62,9 @@ QUESTIONS = (
     Question("GPT-2, 24 layers", lambda: gpt2(24), SHARES),
     Question("GPT-2, 48 layers", lambda: gpt2(48), SHARES),
     Question("BERT, 36 layers", lambda: read_problem("bert-tiny?layers=36&batch=8", "sgd"), SHARES),
-    Question("ViT-Ti, 36 layers", lambda: read_problem("vit-tiny?layers=36&batch=8", "sgd"), SHARES),
+    Question(
+        "ViT-Ti, 36 layers", lambda: read_problem("vit-tiny?layers=36&batch=8", "sgd"), SHARES
+    ),
     Question("U-Net", lambda: read_problem("unet", "sgd"), {"221MB": 2.0}),
 )
 

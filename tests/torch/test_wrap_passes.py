@@ -257,3 +257,59 @@ def test_a_weight_that_is_used_twice_is_summed_up_in_another_order() -> None:
         for loss in [net(k * X).sum() for k in (1, 2)]:
             loss.backward()  # one by one, as eager adds them
     check_same(*({"all": [p.grad for p in net.parameters()]} for net in (small, plain)))
+
+
+# Outputs that nobody differentiates
+
+
+def gradients_handed_in(plan: poet.Plan) -> list[int]:
+    graph = plan.graph
+    (hands_in,) = [op for op in graph.ops if op.calls[0].kind == "poet.tangent"]
+    return [graph.tensors[i].nbytes for i in hands_in.outputs]
+
+
+class Telling(nn.Module):
+    """Returns what it has seen on the way beside its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        states = []
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+            states.append(x)
+        return {"states": states, "logits": x.cumsum(1)}
+
+
+def test_outputs_without_a_gradient_take_no_place_for_one() -> None:
+    small, plain = pair(Telling(), ROWS)
+    loss = lambda out: out["logits"].square().sum()  # noqa: E731
+    assert gradients_handed_in(small.plan) == 5 * [ROWS.nbytes]
+    for rows in (ROWS, ROWS, ROWS[:40]):  # another batch size begins with what it was
+        same_step(small, plain, rows, loss=loss)
+    plans = list(small._poet.planned.session.plans.values())
+    assert [gradients_handed_in(plan) for plan in plans[1:]] == [[ROWS.nbytes], [40 * 8 * 4]]
+    small.peak_bytes = 0
+    same_step(small, plain, ROWS, loss=loss)
+    assert 0 < small.peak_bytes == plans[1].peak_bytes < small.plan.peak_bytes - 3 * ROWS.nbytes
+
+
+def test_a_language_model_with_labels_has_no_gradient_of_its_logits() -> None:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        vocab_size=500, max_position_embeddings=16,
+    )  # fmt: skip
+    words = torch.randint(0, 500, (4, 16))
+    given = {"input_ids": words, "labels": words}
+    model: Any = BertForMaskedLM(config)  # type: ignore[no-untyped-call]
+    plain = copy.deepcopy(model)
+    small: Any = poet.wrap(model, example=given, time_limit=0.2)
+    for net in (small, plain):
+        torch.manual_seed(0)
+        net(**given).loss.backward()
+    check_same(*({"all": [p.grad for p in net.parameters()]} for net in (small, plain)))
+    assert gradients_handed_in(small.plan) == [4]

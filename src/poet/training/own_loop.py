@@ -13,6 +13,7 @@ run around it as always; those of its submodules are part of it.
 """
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -45,7 +46,9 @@ class OwnLoop:
         self._last_backward = -1
         """Which call of autograd's backward pass was the last to come here."""
         self._likely: dict[Any, tuple[bool, ...]] = {}
-        """For calls of each kind, which outputs got a gradient last."""
+        """For calls of each kind, which outputs got a gradient last, where the guess was wrong."""
+        self._last_used: tuple[bool, ...] = ()
+        """The same of the last call that had a backward pass."""
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's forward pass."""
@@ -71,13 +74,13 @@ class OwnLoop:
     def _gets_gradients(self, call: Called) -> bool:
         return torch.is_grad_enabled() and any(
             isinstance(each, torch.Tensor) and each.requires_grad
-            for each in (*self.model.parameters(), *call.leaves)
+            for each in itertools.chain(self.model.parameters(), call.leaves)
         )
 
     def _begin(self, call: Called) -> Any:
         self.planned.notice_changes()
         kind = self.planned.key(call)
-        call = call._replace(used=self._likely.get(kind))
+        call = call._replace(used=self._likely.get(kind), likely=self._last_used)
         executor, beside_bytes = self.waiting.executor(call)
         with self.waiting.while_buffers_move_on():
             going = executor.begin(call, beside_bytes)
@@ -108,7 +111,7 @@ class OwnLoop:
                     "retain_graph=True cannot keep them. Add up the losses and call backward once, "
                     "or call the model again"
                 )
-            used = tuple(each is not None for each in gradients)
+            used = self._last_used = tuple(each is not None for each in gradients)
             as_planned = used == going.program.returned.used and not going.needs_to_run_again
             if as_planned and self.waiting.has_room_for(step):
                 made = going.go_on(gradients)

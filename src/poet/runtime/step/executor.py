@@ -131,7 +131,7 @@ class Executor:
                 if home is not None:
                     seats[pair.output] = home
         changed = [i for i in homes if graph.consumer[i] is not None]
-        given = program.given(batch)
+        given = program.given(batch, homes)
         self._check_apart(given, changed)
         machine = Machine(
             graph,
