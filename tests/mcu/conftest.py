@@ -18,7 +18,7 @@ import poet
 from poet.firmware.emit import emit
 from poet.firmware.emulate.comparison import REFERENCE
 from poet.firmware.reference import write_reference
-from poet.firmware.write.folder import FLAGS
+from poet.firmware.write.folder import FLAGS, read_folder
 from poet.firmware.write.text import SOURCES
 from poet.tracer.by_name import capture_named
 from poet.values.optimizers import parse_optimizer
@@ -109,10 +109,11 @@ Emitter = Callable[..., Path]
 
 @pytest.fixture
 def references(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps of one plan on one card are taken once in PyTorch, for whatever target."""
+    """The steps of one graph on one card are taken once in PyTorch, for whatever schedule."""
 
     def write(folder: Path) -> None:
-        asked = (folder / "plan.json").read_bytes() + (folder / "card.img").read_bytes()
+        made, plan = read_folder(folder)
+        asked = msgspec.json.encode((plan.graph, made.card)) + (folder / "card.img").read_bytes()
         kept = shared / f"{hashlib.sha256(asked).hexdigest()}.safetensors"
         if not kept.exists():
             write_reference(folder)
