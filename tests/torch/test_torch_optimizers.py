@@ -151,6 +151,15 @@ def test_schedulers_change_the_next_step(
     assert "anew" not in caplog.text  # nothing was captured a second time
 
 
+def test_a_plan_of_a_capture_with_the_same_optimizer_fits() -> None:
+    model, loop = net(), Loop(schedule=one_cycle)
+    program = poet.capture(model, LOSS, sgd(model), example=batch(0))
+    plan = poet.plan(program, "laptop", time_limit=0.2)
+    eager, mine = Eager(model, sgd, loop), Planned(model, sgd, loop, plan=plan)
+    with mine.trainer:
+        assert not steps_apart(eager, mine, range(3))  # other momentum is captured anew
+
+
 def test_a_schedule_by_updates_and_not_by_batches(tmp_path: Path) -> None:
     model, loop = net(), Loop(accumulate=2, schedule=one_cycle, clip_norm=0.3)
     eager = Eager(model, sgd, loop)
