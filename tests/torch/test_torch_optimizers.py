@@ -151,6 +151,31 @@ def test_schedulers_change_the_next_step(
     assert "anew" not in caplog.text  # nothing was captured a second time
 
 
+@pytest.mark.parametrize("make", [sgd, adamw])
+def test_a_schedule_goes_on_from_a_checkpoint(make: Make, tmp_path: Path) -> None:
+    model, loop = net(), Loop(schedule=one_cycle)
+    eager, first = Eager(model, make, loop), Planned(model, make, loop)
+    with first.trainer as trainer:
+        assert not steps_apart(eager, first, range(3))
+        trainer.save(tmp_path / "run")
+    other = Planned(net(1), make, loop)
+    with other.trainer as trainer:
+        trainer.load(tmp_path / "run")
+        assert other.schedule is not None
+        assert first.schedule is not None
+        other.schedule.load_state_dict(first.schedule.state_dict())
+        assert not steps_apart(eager, other, range(3, 6))
+
+
+def test_a_plan_of_a_capture_with_the_same_optimizer_fits() -> None:
+    model, loop = net(), Loop(schedule=one_cycle)
+    program = poet.capture(model, LOSS, sgd(model), example=batch(0))
+    plan = poet.plan(program, "laptop", time_limit=0.2)
+    eager, mine = Eager(model, sgd, loop), Planned(model, sgd, loop, plan=plan)
+    with mine.trainer:
+        assert not steps_apart(eager, mine, range(3))  # other momentum is captured anew
+
+
 def test_a_schedule_by_updates_and_not_by_batches(tmp_path: Path) -> None:
     model, loop = net(), Loop(accumulate=2, schedule=one_cycle, clip_norm=0.3)
     eager = Eager(model, sgd, loop)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import nn
 
 import poet
@@ -261,3 +262,27 @@ def test_parameters_in_tiles_follow_the_rule(loop: Loop, tmp_path: Path) -> None
         with trainer.unpaged() as whole:
             for name, value in eager.model.state_dict().items():
                 torch.testing.assert_close(whole.state_dict()[name], value)
+
+
+def test_a_command_gathers_and_goes_on(poet_command: Any, tmp_path: Path) -> None:
+    def train(*more: Any, run: str) -> Any:
+        return poet_command(
+            "train", "mlp?batch=4", "--ram", "6MB", "--store", tmp_path / run / "pages",
+            "--accumulate", 3, "--clip-norm", 0.1, "--time-limit", 0.2, "--json",
+            "--checkpoint", tmp_path / run, *more,
+        )  # fmt: skip
+
+    assert train("--steps", 5, run="one").code == 0
+    assert train("--steps", 7, "--resume", run="one").code == 0
+    assert train("--steps", 7, run="two").code == 0
+    ends = [tmp_path / run / "step-00000007.safetensors" for run in ("one", "two")]
+    with safe_open(ends[0], "pt") as one, safe_open(ends[1], "pt") as two:
+        assert list(one.keys()) == list(two.keys())
+        assert any(name.endswith("/gathered") for name in one.keys())  # noqa: SIM118
+        assert all(same_bits(one.get_tensor(n), two.get_tensor(n)) for n in one.keys())  # noqa: SIM118
+    refused = poet_command(
+        "train", "mlp?batch=4", "--time-limit", 0.2, "--steps", 9, "--resume",
+        "--checkpoint", tmp_path / "one",
+    )  # fmt: skip
+    assert refused.code == 2
+    assert "once in 3 batches, clipped at a norm of 0.1 there" in refused.err

@@ -5,7 +5,7 @@ far. Programs of one model, for other batch shapes or after a change of the mode
 (`Training.join`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from typing import Any, NamedTuple, Protocol, overload
 
 import torch
@@ -16,6 +16,7 @@ from poet.values.graph import Tensor
 
 State = dict[str, dict[str, torch.Tensor]]
 ScalerState = dict[str, int | float]
+_BETAS = {"beta1": 0, "beta2": 1}
 
 
 class Counts(NamedTuple):
@@ -186,8 +187,8 @@ class Training:
             i: torch.tensor(rate, dtype=torch.float64)
             for i, rate in zip(layout.learning_rates, self.rates, strict=True)
         }
-        for i, value in self._live_options(layout):
-            made[i] = torch.tensor(value, dtype=torch.float64)
+        for live, values in zip(layout.live_options, self.options(layout), strict=True):
+            made |= {i: torch.tensor(values[n], dtype=torch.float64) for n, i in live.items()}
         if layout.step_count is not None:
             made[layout.step_count] = torch.tensor(self.counts.updates + 1)
         if layout.scale is not None:
@@ -199,13 +200,30 @@ class Training:
                 made[layout.inverse_scale] = scale.double().reciprocal().float()
         return made
 
-    def _live_options(self, layout: Layout) -> Iterator[tuple[int, float]]:
-        for n, live in enumerate(layout.live_options):
-            for option, i in live.items():
-                assert self._optimizer is not None
-                group = self._optimizer.param_groups[n]
-                at = {"beta1": 0, "beta2": 1}.get(option)
-                yield i, group[option] if at is None else group["betas"][at]
+    def options(self, layout: Layout) -> tuple[dict[str, float], ...]:
+        """The options of each group that are inputs of the step, as they are now."""
+        return tuple(
+            {
+                option: group["betas"][_BETAS[option]] if option in _BETAS else group[option]
+                for option in live
+            }
+            for live, group in zip(layout.live_options, self._groups(layout), strict=True)
+        )
+
+    def set_options(self, layout: Layout, options: Sequence[Mapping[str, float]]) -> None:
+        """As they were in another run."""
+        for live, group, values in zip(
+            layout.live_options, self._groups(layout), options, strict=True
+        ):
+            known = {option: values[option] for option in live if option in values}
+            if known.keys() >= _BETAS.keys():
+                group["betas"] = tuple(known[option] for option in _BETAS)
+            group.update({n: value for n, value in known.items() if n not in _BETAS})
+
+    def _groups(self, layout: Layout) -> list[dict[str, Any]]:
+        if self._optimizer is None or not any(layout.live_options):
+            return [{} for _ in layout.live_options]
+        return self._optimizer.param_groups
 
     def done(self, gathers: bool, skipped: bool) -> None:
         """A step has ended."""

@@ -100,16 +100,16 @@ class TrainersHook:
         self.act(optimizer)
 
 
-def options_of(optimizer: Any) -> Callable[[], Any]:
+def options_of(optimizer: Any, has_live_options: bool = False) -> Callable[[], Any]:
     """How to read what a captured step has of a torch optimizer, but for what its steps are given:
-    learning rates, and momentum and betas as numbers."""
+    learning rates, and, where options are live, momentum and betas as numbers."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         return lambda: None
 
     def shown(name: str, value: Any) -> Any:
-        if name == "lr" or name == "betas":
+        if name == "lr" or (name == "betas" and has_live_options):
             return type(value).__name__
-        return bool(value) if name == "momentum" else repr(value)
+        return bool(value) if name == "momentum" and has_live_options else repr(value)
 
     def options() -> Any:
         return theirs(optimizer), [

@@ -8,7 +8,7 @@ A program changes the model it was captured from, as a training step does: param
 in place, buffers get their new values at the end, and gradients come back by name.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import chain
@@ -118,6 +118,15 @@ class Program:
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the state a torch optimizer has gathered, and from now on its learning rates."""
         self._training.follow(optimizer)
+
+    @property
+    def live_options(self) -> tuple[dict[str, float], ...]:
+        """Momentum and betas of a torch optimizer's groups, where they are inputs of the step."""
+        return self._training.options(self.layout)
+
+    @live_options.setter
+    def live_options(self, options: Sequence[Mapping[str, float]]) -> None:
+        self._training.set_options(self.layout, options)
 
     def scale_by(self, scaler: Scaler | None) -> None:
         """Multiply the loss by the scale that this has at each step."""

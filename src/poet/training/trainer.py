@@ -80,7 +80,8 @@ class TrainingSource(NamedTuple):
 
     def watch(self) -> Watch:
         roots = {"": self.model, "loss_fn": self.loss_fn}
-        return Watch(roots, ambient=self.autocast is None, options=options_of(self.optimizer))
+        options = options_of(self.optimizer, self.rule.has_live_options)
+        return Watch(roots, ambient=self.autocast is None, options=options)
 
 
 class Trainer:
@@ -96,6 +97,10 @@ class Trainer:
     `params` says where parameters and optimizer state live between steps: `resident` in RAM,
     `paged` in the store, `streamed` there too, where ops may read large ones in tiles. `auto` is
     the first of these that fits. With tiles, sums are rounded differently than in eager PyTorch.
+
+    With `accumulate=n` every nth step updates, by gradients summed up over n batches, of which each
+    counts one part in n. `clip_norm` and `clip_value` clip gradients before an update; a `scaler`
+    scales the loss, for float16, and skips updates by gradients that are not finite.
     """
 
     def __init__(
@@ -123,15 +128,18 @@ class Trainer:
         scaler: torch.amp.GradScaler | None = None,
         cache: bool = True,
     ) -> None:
+        given = read_costs(costs) if isinstance(costs, str | Path) else costs
         scaler = checked_scaler(scaler)
         rule = UpdateRule(
             accumulate=accumulate,
             clip_norm=clip_norm,
             clip_value=clip_value,
             is_scaled=scaler is not None,
-            has_live_options=isinstance(optimizer, torch.optim.Optimizer),
+            # A plan, or costs, that come from elsewhere are for a step with these as numbers.
+            has_live_options=given is None
+            and plan is None
+            and isinstance(optimizer, torch.optim.Optimizer),
         )
-        given = read_costs(costs) if isinstance(costs, str | Path) else costs
         asked = terms(
             device or (None if isinstance(given, Profile) else HERE),
             ram,

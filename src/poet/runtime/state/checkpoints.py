@@ -71,6 +71,8 @@ class Checkpoint(
     scaler: ScalerState | None = None
     """What scales the loss, where something does."""
     learning_rates: tuple[float, ...]
+    options: tuple[dict[str, float], ...] = ()
+    """Momentum and betas of each group, where schedulers may change them."""
     optimizer: str
     origin: Origin
     random: RandomState

@@ -99,6 +99,7 @@ def save(
         gathered=session.counts.gathered,
         scaler=program.scaler_state,
         learning_rates=tuple(map(float, program.learning_rates)),
+        options=program.live_options,
         optimizer=optimizer_text(program.graph, program.layout.rule),
         origin=origin or Origin(),
         random=random_state(program.model_device),
@@ -151,6 +152,8 @@ def load(session: Session, path: Path | Found) -> Found:
         except (OSError, TornFile) as error:
             raise PoetError(f"cannot read the checkpoint {found.path}: {error}") from None
     session.program.learning_rates[:] = about.learning_rates
+    if len(about.options) == len(session.program.live_options):  # else of poet's own optimizer
+        session.program.live_options = about.options
     session.program.load_scaler(about.scaler)
     set_random_state(about.random)
     return found
