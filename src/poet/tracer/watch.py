@@ -13,7 +13,7 @@ are not. What a forward pass writes itself is not watched: `keys` and `python_st
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -26,6 +26,15 @@ _GLOBAL_HOOKS = [
     for name, value in vars(nn.modules.module).items()
     if name.startswith("_global_") and isinstance(value, dict)
 ]
+
+
+class Entry(NamedTuple):
+    """A key of a dict and what it holds, under the name that people know it by."""
+
+    held: dict[Any, Any]
+    key: Any
+    value: Any
+    name: str
 
 
 class Watch:
@@ -96,6 +105,14 @@ class Watch:
     def outside(self) -> tuple[str, ...]:
         """What the code asks the world for: no picture of that can be taken."""
         return tuple(dict.fromkeys(self._found.outside))
+
+    def new_entries(self) -> Iterator[Entry]:
+        """What dicts hold now and did not before: attributes, settings, hooks."""
+        empty = ((each, dict[Any, Any]()) for each in self._found.empty if isinstance(each, dict))
+        for held, before in chain(self._dicts_before(), empty):
+            for key, value in list(held.items()):
+                if key not in before or not _same(before[key], value):
+                    yield Entry(held, key, value, _path(self._found.names[id(held)], key))
 
     def put_back(self) -> None:
         """Give namespaces and containers the contents that they had; functions forget."""
