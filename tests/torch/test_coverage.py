@@ -45,7 +45,6 @@ FAMILIES = {
         "BertForSequenceClassification",  # guesses its loss
         "OPTForCausalLM",  # draws for layers that are never left out
         "MixtralForCausalLM",  # groups rows by expert
-        "ResNetForImageClassification",
         "Wav2Vec2ForSequenceClassification",  # installs hooks when it is first called
         "checkpoint(use_reentrant=False)",
         "BatchNorm in evaluation mode",
@@ -93,8 +92,11 @@ class Grows(Base):
 class Hooks(Base):
     """Installs a hook for itself when it is first called."""
 
+    hooked = False
+
     def forward(self, x: torch.Tensor) -> Any:
-        if not self.fc._forward_hooks:
+        if not self.hooked:
+            self.hooked = True
             self.fc.register_forward_hook(lambda module, inputs, made: made * 3)
         return self.fc(x)
 
@@ -165,7 +167,7 @@ def test_what_is_certain_of_a_draw_holds_for_every_draw() -> None:
             if answer is not None:
                 certain += 1
                 assert true == {answer[1]}
-    assert certain == 18
+    assert certain == 14
 
 
 # What cannot be captured, and what can instead
@@ -232,7 +234,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], Any, Any, str]] = {
     "statistics": (
         lambda: Part(nn.BatchNorm1d(8)), (X, Y), mse, r"part.0 writes .* inside a checkpoint",
     ),
-    "packed": (Packed, PACKED, mse, r"(?s)net.*Pad the batch to one length"),
+    "packed": (Packed, PACKED, mse, "test_coverage.*the padded batch instead"),
     "inv": (lambda: solving(torch.linalg.inv), (X, Y), mse, r"inv looks .* torch.linalg.inv_ex"),
     "labels": (
         small_deberta, IDS, None,
@@ -243,6 +245,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], Any, Any, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize("which", REFUSED)
 def test_refusals_say_what_to_do(which: str) -> None:
     make, example, loss, message = REFUSED[which]
@@ -268,6 +271,7 @@ INSTEAD: dict[str, tuple[Callable[[], nn.Module], Any, Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize("which", INSTEAD)
 def test_the_ways_out_are_ways_out(which: str) -> None:
     make, example, loss = INSTEAD[which]
@@ -294,7 +298,7 @@ def test_grouped_products_in_float32(tmp_path: Path) -> None:
     batches = [(torch.randn(16, 8), torch.randn(16, 12)) for _ in range(2)]
     assert not differences(copy.deepcopy(model), batches[0], mse, poet.AdamW(lr=0.1))
     update = torch.optim.SGD(plain.parameters(), lr=0.1)
-    options: dict[str, Any] = {"ram": "80%", "store": tmp_path, "time_limit": 1, "cache": False}
+    options: dict[str, Any] = {"ram": "200 KB", "store": tmp_path, "time_limit": 1, "cache": False}
     with poet.Trainer(model, mse, poet.SGD(lr=0.1), example=batches[0], **options) as trainer:
         for batch in batches:  # rows go to other experts in each
             update.zero_grad()

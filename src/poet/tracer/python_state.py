@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from poet.errors import PoetError
 from poet.tracer.keys import is_library
 from poet.tracer.step import MODEL, Step
-from poet.tracer.walking import walk
+from poet.tracer.walking import GONE, walk
 from poet.tracer.watch import Entry, Watch
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -103,6 +103,17 @@ class Before:
         found = list(self._watch.new_entries())
         return [] if any(_holds_traced(each.value) for each in found) else found
 
+    def rewind(self) -> None:
+        """As before the pass, while traced tensors stand in for parameters, and hooks listen."""
+        for each in list(self._watch.new_entries()):
+            ours = (getattr(each.value, "__module__", None) or "").startswith("poet.tracer.")
+            if ours or isinstance(each.value, torch.Tensor):
+                continue
+            if each.was is GONE:
+                del each.held[each.key]
+            else:
+                each.held[each.key] = each.was
+
     def names_of(self, assigned: Collection[tuple[int, str]]) -> tuple[str, ...]:
         """What people call these attributes of their own modules, but for buffers, which last."""
         return tuple(
@@ -143,6 +154,10 @@ class Traces:
     def check(self, read: Collection[int]) -> None:
         """Refuse what a captured step could not do again."""
         self._before.check(read, self._seeds, self._assigned)
+
+    def rewind(self) -> None:
+        """Before each pass of a trace, which makes several: all of them are to see the same."""
+        self._before.rewind()
 
     def settled(self, step: Step) -> list[str]:
         """What the trace has set that a first forward pass of eager PyTorch would set, too.
@@ -197,6 +212,7 @@ def unchanged(step: Step) -> Iterator[Traces]:
     try:
         # As it is now, listened to: what puts it back goes on listening.
         traces = Traces(Before(step), seeds, assigned)
+        step.rewind = traces.rewind
         try:
             yield traces
         except BaseException:
@@ -204,6 +220,7 @@ def unchanged(step: Step) -> Iterator[Traces]:
             raise
         traces.put_back(success=True)
     finally:
+        step.rewind = None
         setattr(torch, "manual_seed", seed)  # noqa: B010
         setattr(nn.Module, "__setattr__", assign)  # noqa: B010
 

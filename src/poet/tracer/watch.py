@@ -34,6 +34,8 @@ class Entry(NamedTuple):
     held: dict[Any, Any]
     key: Any
     value: Any
+    was: Any
+    """What it held before, or GONE."""
     name: str
 
 
@@ -112,7 +114,8 @@ class Watch:
         for held, before in chain(self._dicts_before(), empty):
             for key, value in list(held.items()):
                 if key not in before or not _same(before[key], value):
-                    yield Entry(held, key, value, _path(self._found.names[id(held)], key))
+                    name = _path(self._found.names[id(held)], key)
+                    yield Entry(held, key, value, before.get(key, GONE), name)
 
     def put_back(self) -> None:
         """Give namespaces and containers the contents that they had; functions forget."""
