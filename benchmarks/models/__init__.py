@@ -21,7 +21,7 @@ import msgspec
 import torch
 from rich.console import Console
 
-import poet.tracer.pipeline  # now, and not in each process
+import poet.tracer.pipeline  # noqa: F401  now, and not in each process
 from benchmarks.models import audio, named, text, timm_nets, vision
 from benchmarks.models.entry import Entry
 from benchmarks.models.trial import SHARE, STEPS, Outcome, tried
@@ -111,9 +111,9 @@ def _page(
     lines = [
         "# Real models",
         "",
-        f"{len(entries)} models of timm and transformers, small and from their configurations, with "
+        f"{len(entries)} models of timm and transformers, small, from their configurations, with "
         f"random weights: {count['bit-equal']} bit-equal to eager PyTorch, {count['refused']} "
-        f"refused, {others} different or failed. Each was captured, planned at `ram=\"{SHARE}\"` "
+        f'refused, {others} different or failed. Each was captured, planned at `ram="{SHARE}"` '
         f"with a folder for pages in {PLAN_SECONDS:.0f} s, and trained for {STEPS} steps on "
         "different batches with AdamW, or SGD with momentum (CNNs); losses, weights, buffers and "
         f"the random state were compared bit for bit, with one thread, torch {torch.__version__}.",

@@ -140,9 +140,32 @@ def _own(name: str, make: Callable[[], Task]) -> Entry:
 
 
 ENTRIES = (
-    hugging_face("by name", "BertForSequenceClassification", _classified, **_BERT, prepare=_checkpointed, suffix=" (gradient checkpointing)"),
-    hugging_face("by name", "BertForSequenceClassification", _classified, **_BERT, prepare=_reentrantly, suffix=" (reentrant checkpointing)"),
-    hugging_face("by name", "DebertaForSequenceClassification", _classified, **_BERT, relative_attention=True, pos_att_type=["c2p", "p2c"], prepare=_with_problem_type, suffix=" (problem_type said)"),
+    hugging_face(
+        "by name",
+        "BertForSequenceClassification",
+        _classified,
+        **_BERT,
+        prepare=_checkpointed,
+        suffix=" (gradient checkpointing)",
+    ),
+    hugging_face(
+        "by name",
+        "BertForSequenceClassification",
+        _classified,
+        **_BERT,
+        prepare=_reentrantly,
+        suffix=" (reentrant checkpointing)",
+    ),
+    hugging_face(
+        "by name",
+        "DebertaForSequenceClassification",
+        _classified,
+        **_BERT,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        prepare=_with_problem_type,
+        suffix=" (problem_type said)",
+    ),
     _own("BatchNorm in evaluation mode", _frozen),
     _own("checkpoint(use_reentrant=False)", _rows(lambda: _Checkpointed(False, False))),
     _own("checkpoint(use_reentrant=True)", _rows(lambda: _Checkpointed(True, False))),
@@ -153,4 +176,4 @@ ENTRIES = (
     _own("ctc_loss, lengths in tensors", _aligned(torch.tensor)),
     _own("ctc_loss, lengths as numbers", _aligned(tuple, reduction="none", zero_infinity=True)),
     _own("gaussian_nll_loss", _uncertain),
-)  # fmt: skip
+)

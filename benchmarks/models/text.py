@@ -72,8 +72,12 @@ ENTRIES = (
     _encoder("RobertaForSequenceClassification"),
     _encoder("AlbertForSequenceClassification", embedding_size=16),
     _encoder("DistilBertForSequenceClassification"),
-    _encoder("DebertaForSequenceClassification", relative_attention=True, pos_att_type=["c2p", "p2c"]),
-    _encoder("DebertaV2ForSequenceClassification", relative_attention=True, pos_att_type=["c2p", "p2c"]),
+    _encoder(
+        "DebertaForSequenceClassification", relative_attention=True, pos_att_type=["c2p", "p2c"]
+    ),
+    _encoder(
+        "DebertaV2ForSequenceClassification", relative_attention=True, pos_att_type=["c2p", "p2c"]
+    ),
     _encoder("MPNetForSequenceClassification"),
     _encoder("ModernBertForSequenceClassification", cls_token_id=3, sep_token_id=4),
     _encoder("RoFormerForSequenceClassification", embedding_size=32),
@@ -83,16 +87,48 @@ ENTRIES = (
     _decoder("LlamaForCausalLM"),
     _decoder("MistralForCausalLM", num_key_value_heads=2, sliding_window=8),
     _decoder("MixtralForCausalLM", num_key_value_heads=2, num_local_experts=4),
-    _decoder("MixtralForCausalLM", num_key_value_heads=2, num_local_experts=4, experts_implementation="eager", suffix=" (experts one by one)"),
-    _decoder("MixtralForCausalLM", num_key_value_heads=2, num_local_experts=4, experts_implementation="batched_mm", suffix=" (experts batched)"),
-    _decoder("Qwen2MoeForCausalLM", num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32),
+    _decoder(
+        "MixtralForCausalLM",
+        num_key_value_heads=2,
+        num_local_experts=4,
+        experts_implementation="eager",
+        suffix=" (experts one by one)",
+    ),
+    _decoder(
+        "MixtralForCausalLM",
+        num_key_value_heads=2,
+        num_local_experts=4,
+        experts_implementation="batched_mm",
+        suffix=" (experts batched)",
+    ),
+    _decoder(
+        "Qwen2MoeForCausalLM",
+        num_key_value_heads=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+    ),
     _translator("BartForConditionalGeneration", **_BOTH),
     _translator("BlenderbotForConditionalGeneration", **_BOTH),
     _translator("PegasusForConditionalGeneration", **_BOTH),
     _translator("MarianMTModel", **_BOTH),
-    _translator("M2M100ForConditionalGeneration", **_BOTH),
-    _translator("ProphetNetForConditionalGeneration", vocab_size=_VOCABULARY, hidden_size=32, num_encoder_layers=2, num_decoder_layers=2, num_encoder_attention_heads=4, num_decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, decoder_start_token_id=2),
+    _translator(
+        "M2M100ForConditionalGeneration", **_BOTH, encoder_layerdrop=0.0, decoder_layerdrop=0.0
+    ),
+    _translator(
+        "ProphetNetForConditionalGeneration",
+        vocab_size=_VOCABULARY,
+        hidden_size=32,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        num_encoder_attention_heads=4,
+        num_decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        decoder_start_token_id=2,
+    ),
     _translator("T5ForConditionalGeneration", **_T5),
     _translator("MT5ForConditionalGeneration", **_T5),
     _translator("SwitchTransformersForConditionalGeneration", **_T5, num_experts=2),
-)  # fmt: skip
+)

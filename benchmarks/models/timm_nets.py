@@ -46,11 +46,18 @@ ENTRIES = (
     _cnn("regnetx_002"),
     _cnn("convnext_atto"),
     _vit("vit_tiny_patch16_224", **_NARROW, patch_size=8),
-    _vit("vit_tiny_patch16_224", **_NARROW, patch_size=8, drop_path_rate=0.2, proj_drop_rate=0.1, suffix=" (stochastic depth)"),
+    _vit(
+        "vit_tiny_patch16_224",
+        **_NARROW,
+        patch_size=8,
+        drop_path_rate=0.2,
+        proj_drop_rate=0.1,
+        suffix=" (stochastic depth)",
+    ),
     _vit("deit3_small_patch16_224", **_NARROW, patch_size=8),
     _vit("deit_tiny_distilled_patch16_224", **_NARROW, patch_size=8),
     _vit("beit_base_patch16_224", **_NARROW, patch_size=8),
     _vit("eva02_tiny_patch14_224", **_NARROW, patch_size=8),
     _vit("pvt_v2_b0"),
-    _vit("mixer_s32_224", img_size=64, patch_size=8, num_blocks=2, embed_dim=48),
-)  # fmt: skip
+    _vit("mixer_s32_224", img_size=64, num_blocks=2, embed_dim=48),
+)

@@ -1,8 +1,8 @@
-"""timm without torchvision, of which there is no build for this torch from the package index.
+"""timm without torchvision, of which the package index has no build for this torch.
 
-timm's networks need nothing of torchvision but the class `FrozenBatchNorm2d`, to ask whether a layer
-is one, and names of image transforms, for data that nobody loads here. While this holds, importing
-torchvision gives modules whose every name is an empty class. timm itself is the real one:
+timm's networks need nothing of torchvision but the class `FrozenBatchNorm2d`, to ask whether a
+layer is one, and names of image transforms, for data that nobody loads here. While this holds,
+importing torchvision gives modules whose every name is an empty class. timm itself is the real one:
 `pip install --no-deps timm`.
 """
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from benchmarks.models import audio, named, text, vision
+from benchmarks.models.trial import tried
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import poet
-from benchmarks.models import audio, named, text, vision
-from benchmarks.models.trial import tried
 from poet.tracer.certain_draws import CertainDraws
 from tests.torch.eager import differences, loss_of, same_bits
 
@@ -151,7 +151,9 @@ class LayerDrop(nn.Module):
 def test_a_draw_that_cannot_matter_is_made_and_asked_nothing() -> None:
     for ask in (torch.lt, lambda draw, rate: draw < rate, lambda draw, rate: not draw >= rate):
         assert not differences(LayerDrop(0.0, ask), (X, Y), mse, poet.AdamW(lr=0.1))
-    with pytest.raises(poet.PoetError, match=r"test_coverage.py:\d+: if not self.ask.*layerdrop=0.0"):
+    with pytest.raises(
+        poet.PoetError, match=r"test_coverage.py:\d+: if not self.ask.*layerdrop=0.0"
+    ):
         poet.capture(LayerDrop(0.1, torch.lt), mse, example=(X, Y), cache=False)
 
 

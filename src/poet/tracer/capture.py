@@ -78,6 +78,8 @@ def capture(
         traced = None
     if traced is None:
         traced = _traced(torch, step, title, groups.optimizers, groups.member)
+        # What the first pass settles belongs to the key: a model that has yet to settle is traced.
+        key = key and key_of(step, title, groups.without_rates())
         if key is not None:
             kept.keep(key, traced)
     _warn(traced)

@@ -21,7 +21,9 @@ for _names, _answer in (
     (("ge", "greater_equal"), lambda than: True if than <= 0 else False if than > 1 else None),
 ):
     for _name in _names:
-        _COMPARISONS |= dict.fromkeys((getattr(torch, _name), getattr(torch.Tensor, _name)), _answer)
+        _COMPARISONS |= dict.fromkeys(
+            (getattr(torch, _name), getattr(torch.Tensor, _name)), _answer
+        )
     _COMPARISONS[getattr(torch.Tensor, f"__{_names[0]}__")] = _answer
 _VALUES = (torch.Tensor.__bool__, torch.Tensor.item)
 """How Python gets to know an answer; a trace's own tensors ask for the item where it asks bool."""

@@ -101,9 +101,9 @@ class CustomFunction(Exception):
 def explanation(errors: Sequence[Exception], step: nn.Module, prefix: str) -> PoetError:
     """One error for the failures of every way that was tried.
 
-    The last that has a place tells. But an export follows other branches than eager PyTorch, and may
-    fail in one of those, or for the sake of a custom function: where the trace of the step as it
-    runs has failed on the values of tensors, or the export on such a function, that trace tells.
+    The last that has a place tells. But an export follows other branches than eager PyTorch, and
+    may fail in one of those, or for the sake of a custom function: where the trace of the step as
+    it runs has failed on the values of tensors, or the export on such a function, that trace tells.
     """
     placed = [(error, place(error, step, prefix)) for error in reversed(errors)]
     error, where = next((pair for pair in placed if pair[1]), placed[0])

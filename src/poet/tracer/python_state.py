@@ -5,9 +5,9 @@ from Python's random generator or a seed that is set would be the same in every 
 are refused. Tensors that a forward pass leaves behind as attributes are put back as they were; one
 that it reads before it leaves another in its place is state, and refused as well.
 
-What only the first forward pass sets (the kind of loss that a model guesses, hooks that it installs
-for itself) is left as that pass would leave it, if a second trace sets nothing more and computes the
-same (`Traces.settled`).
+What only the first forward pass sets (the kind of loss that a model guesses, hooks that it
+installs for itself) is left as that pass would leave it, if a second trace sets nothing more and
+computes the same (`Traces.settled`).
 """
 
 import contextlib

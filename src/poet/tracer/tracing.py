@@ -25,8 +25,8 @@ from torch.fx import traceback as fx_traceback
 from poet.errors import PoetError
 from poet.tracer.alike import alike
 from poet.tracer.certain_draws import CertainDraws
-from poet.tracer.eager_kernels import as_eager
 from poet.tracer.checkpoints import no_writes_in_checkpoints
+from poet.tracer.eager_kernels import as_eager
 from poet.tracer.effects import NoLooks
 from poet.tracer.failures import CustomFunction, explanation
 from poet.tracer.python_state import unchanged
