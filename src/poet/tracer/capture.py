@@ -140,6 +140,8 @@ def _captured(
             traced = None
         if traced is None:
             traced = _traced(torch, step, title, groups, updates)
+            # What the first pass settles belongs to the key: who has yet to settle is traced.
+            key = key and key_of(step, title, groups.without_rates(), updates)
             if key is not None and (real or not traced.constants):
                 kept.keep(key, traced)
     return traced, step, groups
