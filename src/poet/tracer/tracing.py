@@ -23,8 +23,9 @@ from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
 
 from poet.errors import PoetError
+from poet.tracer.constants import Known
 from poet.tracer.eager_kernels import as_eager
-from poet.tracer.failures import explanation
+from poet.tracer.failures import explanation, is_decision, place
 from poet.tracer.python_state import unchanged
 from poet.tracer.step import MODEL, Step
 
@@ -47,6 +48,8 @@ class Traced(NamedTuple):
     """Attributes in which the forward pass leaves tensors."""
     outside: tuple[str, ...] = ()
     """What the step asks the world for."""
+    decided: str | None = None
+    """Where the step decides by values, if it was exported for that."""
 
 
 def trace(step: Step, report: Callable[[str], None]) -> Traced:
@@ -70,7 +73,11 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
             try:
                 made = way(step, apart)
                 traces.check(made.read)
-                return made._replace(left_behind=traces.left_behind, outside=traces.outside)
+                return made._replace(
+                    left_behind=traces.left_behind,
+                    outside=traces.outside,
+                    decided=next((place(e, step, MODEL) for e in failures if is_decision(e)), None),
+                )
             except PoetError as error:
                 raise error from None
             except Exception as error:
@@ -95,7 +102,8 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
-    return _joint(step, tensors, {})
+    with Known():
+        return _joint(step, tensors, {})
 
 
 def _as_exported(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
