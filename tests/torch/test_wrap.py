@@ -89,7 +89,7 @@ def test_wrapped_models_in_the_users_own_loop(spec: str, tight: bool, tmp_path: 
         assert small.peak_bytes <= ram
 
 
-def test_wrapped_models_evaluate_and_refuse_two_passes_at_once() -> None:
+def test_wrapped_models_evaluate_and_refuse_a_second_backward_pass() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
     x = torch.randn(4, 8)
     small = poet.wrap(model, example=(x,), time_limit=1)
@@ -102,8 +102,6 @@ def test_wrapped_models_evaluate_and_refuse_two_passes_at_once() -> None:
     small(x)  # forgotten: nobody will ask for its backward pass
     first = small(x)
     assert not torch.equal(before, model[1].running_mean)  # type: ignore[arg-type]
-    with pytest.raises(poet.PoetError, match="waits for its backward pass"):
-        small(x)
     first.sum().backward()
     with pytest.raises(poet.PoetError, match="has run already"):
         first.sum().backward()

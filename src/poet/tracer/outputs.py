@@ -26,6 +26,8 @@ class Called(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     used: tuple[bool, ...] | None = None
+    likely: tuple[bool, ...] = ()
+    """The same of calls of another kind, to begin with where it is not known."""
 
     @property
     def leaves(self) -> list[Any]:
@@ -127,7 +129,7 @@ class Outputs(Step):
 
     def __init__(self, model: nn.Module, call: Called, autocast: torch.dtype | None) -> None:
         super().__init__(model, None, call.taken_apart(), autocast)
-        self._used = call.used
+        self._used, self._likely = call.used, call.likely
         self._last = _Last()
 
     @property
@@ -169,7 +171,11 @@ class Outputs(Step):
                 tensors.setdefault(id(leaf), leaf)
                 parts.append(Made(list(tensors).index(id(leaf))))
         trained = tuple(tensor.requires_grad for tensor in tensors.values())
-        used = self._used if self._used is not None else _likely_used(made, tensors, trained)
+        used = self._used
+        if used is None and len(self._likely) == len(trained):
+            used = tuple(wanted and can for wanted, can in zip(self._likely, trained, strict=True))
+        if used is None or not any(used):
+            used = _likely_used(made, tensors, trained)
         if not any(used):
             raise PoetError(
                 "no output of the model depends on a trainable parameter, or on an input that "

@@ -11,6 +11,7 @@ in place, buffers get their new values at the end, and gradients come back by na
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -208,10 +209,13 @@ class Program:
     @property
     def model_device(self) -> torch.device:
         """Where the model is."""
-        owned = (*self._parameters.values(), *self._buffers.values(), *self.example.tensors)
-        return owned[0].device
+        step = self._step
+        owned = chain(step.parameters(), step.buffers(), self.example.tensors)
+        return next(owned).device
 
-    def given(self, batch: Any) -> dict[int, torch.Tensor]:
+    def given(
+        self, batch: Any, homes: dict[int, torch.Tensor] | None = None
+    ) -> dict[int, torch.Tensor]:
         """The tensors that exist when a step on this batch starts, by id."""
         layout = self.layout
         tensors = self._batch(batch)
@@ -220,7 +224,8 @@ class Program:
             i: _laid_out(tensors[place].detach(), self.graph.tensors[i])
             for place, i in layout.inputs.items()
         }
-        ram |= {i: tensor.detach() for i, tensor in self.homes().items()}
+        homes = self.homes() if homes is None else homes
+        ram |= {i: tensor.detach() for i, tensor in homes.items()}
         ram |= self.constants()
         for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
             ram[i] = torch.tensor(rate, dtype=torch.float64)
@@ -349,11 +354,26 @@ class Program:
     @property
     def trained_parameters(self) -> dict[str, torch.Tensor]:
         """Those that require a gradient now, each once, by the name the program knows them by."""
-        first: dict[int, str] = {}
+        first: dict[int, tuple[str, torch.Tensor]] = {}
         for name, value in self._parameters.items():
             if value.requires_grad:
-                first.setdefault(id(value), name)
-        return {name: self._parameters[name] for name in first.values()}
+                first.setdefault(id(value), (name, value))
+        return dict(first.values())
+
+    @cached_property
+    def adds_up_otherwise(self) -> str | None:
+        """Why gradients of several passes may be added in another order than eager's, if so."""
+        layout, graph = self.layout, self.graph
+        if self._step.autocast is not None:
+            return "autocast casts weights once for all calls in its block"
+        inputs = {f"input {n}": each.tensor for n, each in layout.input_gradients.items()}
+        for name, i in {**layout.gradients, **inputs}.items():
+            k = graph.producer[i]
+            calls = () if k is None else graph.ops[k].calls
+            made = (each for each in calls if {"tensor": i} in each.results)
+            if any(each.kind.startswith("aten.add.") for each in made):
+                return f"{name} is used more than once in the model"
+        return None
 
     @property
     def returned(self) -> Returned:

@@ -12,19 +12,24 @@ What is planned is the model's `forward`. Hooks of the model itself, and a `__ca
 run around it as always; those of its submodules are part of it.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import contextlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 import torch._dynamo
 from torch import nn
 from torch.autograd import forward_ad
 
-from poet.errors import OutOfBudget, PoetError
-from poet.runtime.step.passes import Pass
+from poet.errors import OutOfBudget, PoetError, PoetWarning
+from poet.runtime.step.passes import Gradients, Pass
 from poet.tracer.outputs import Called
+from poet.tracer.program import Program
 from poet.tracer.tracing import is_tracing
 from poet.training.planned import PlannedSteps
+from poet.training.waiting import Step, Token, Waiting
 
 
 class OwnLoop:
@@ -37,9 +42,13 @@ class OwnLoop:
         self.peak_bytes = 0
         self.around: Callable[..., Any] | None = None
         """What was put in the place of the wrapped model's `forward`, around the planned one."""
-        self._pending: Pass | None = None
+        self.waiting = Waiting(planned)
+        self._last_backward = -1
+        """Which call of autograd's backward pass was the last to come here."""
         self._likely: dict[Any, tuple[bool, ...]] = {}
-        """For calls of each kind, which outputs got a gradient last."""
+        """For calls of each kind, which outputs got a gradient last, where the guess was wrong."""
+        self._last_used: tuple[bool, ...] = ()
+        """The same of the last call that had a backward pass."""
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's forward pass."""
@@ -65,35 +74,28 @@ class OwnLoop:
     def _gets_gradients(self, call: Called) -> bool:
         return torch.is_grad_enabled() and any(
             isinstance(each, torch.Tensor) and each.requires_grad
-            for each in (*self.model.parameters(), *call.leaves)
+            for each in itertools.chain(self.model.parameters(), call.leaves)
         )
 
     def _begin(self, call: Called) -> Any:
-        pending = self._pending
-        if pending is not None and pending.is_waiting:
-            if not pending.forgotten:
-                raise PoetError(
-                    "a forward pass of this model still waits for its backward pass: its tensors "
-                    "are in RAM, and a second pass would take as much again. Call backward first, "
-                    "or let go of its outputs (del loss, output)"
-                )
-            pending.abandon()
         self.planned.notice_changes()
         kind = self.planned.key(call)
-        call = call._replace(used=self._likely.get(kind))
-        executor = self.planned.executor(call)
-        self._pending = going = executor.begin(call)
+        call = call._replace(used=self._likely.get(kind), likely=self._last_used)
+        executor, beside_bytes = self.waiting.executor(call)
+        with self.waiting.while_buffers_move_on():
+            going = executor.begin(call, beside_bytes)
+        self._count(going)
         program = executor.program
         trained = program.trained_parameters
         places = tuple(n for n, can in enumerate(program.example.trained) if can)
-        step = _Step(self, call, kind, tuple(trained), places)
         leaves = (*trained.values(), *map(call.tensor, places))
-        made: Any = _Follow.apply(step, going, *leaves)  # type: ignore[no-untyped-call]
+        step = Step(self, call, kind, tuple(trained), places, executor, going)
+        made: Any = _Follow.apply(step, *leaves)  # type: ignore[no-untyped-call]
         going.watch(made)
         return program.returned.rebuilt(made, call, self.model)
 
     def go_on(
-        self, step: "_Step", going: Pass, gradients: tuple[torch.Tensor | None, ...]
+        self, step: Step, gradients: tuple[torch.Tensor | None, ...]
     ) -> list[torch.Tensor | None]:
         """The backward pass of a step: gradients of its parameters, then of its inputs."""
         if torch.is_grad_enabled():
@@ -102,51 +104,98 @@ class OwnLoop:
                 "does not have. Use the model inside, poet.unwrap(model), for that"
             )
         with self.planned.alone():
-            going.check_waits()
-            used = tuple(each is not None for each in gradients)
-            if used != going.program.returned.used:
-                going = self._again(step, going, used)
-            made = going.go_on(gradients)
-            held = self.planned.session.buffer_bytes
-            self.peak_bytes = max(self.peak_bytes, going.machine.peak_bytes + held)
+            going = step.going
+            if not going.is_waiting:
+                raise PoetError(
+                    "the backward pass of this step has run already, and its tensors are freed; "
+                    "retain_graph=True cannot keep them. Add up the losses and call backward once, "
+                    "or call the model again"
+                )
+            used = self._last_used = tuple(each is not None for each in gradients)
+            as_planned = used == going.program.returned.used and not going.needs_to_run_again
+            if as_planned and self.waiting.has_room_for(step):
+                made = going.go_on(gradients)
+            else:
+                made, going = self._again(step, used, gradients)
+            self.waiting.drop(step)
+            self._count(going)
+            self._warn_of_sums(going.program)
             return [
                 *map(made.parameters.get, step.parameters),
                 *map(made.inputs.get, step.inputs),
             ]
 
-    def _again(self, step: "_Step", going: Pass, used: tuple[bool, ...]) -> Pass:
-        """The same forward pass under a plan for the outputs that did get a gradient."""
-        going.check_unchanged(again=True)
-        self.planned.notice_changes()
-        if self.planned.key(step.call._replace(used=None)) != step.kind:
-            raise PoetError(
-                "the model, or what it was called with, has changed since the forward pass, which "
-                "must run again, since other outputs got a gradient than were planned for. Change "
-                "it after backward"
+    def _warn_of_sums(self, program: Program) -> None:
+        """Where gradients of several passes are summed up in one backward pass.
+
+        Autograd adds each use of a tensor to the sum as it comes; ours come as sums, one a pass.
+        """
+        before, self._last_backward = self._last_backward, torch._C._current_graph_task_id()
+        if before == self._last_backward and (why := program.adds_up_otherwise) is not None:
+            warnings.warn(
+                f"{why}, and several passes of the model are in one backward pass: gradients have "
+                "the right values, and may have other last bits than eager's. Call backward for "
+                "each loss to have the same bits",
+                PoetWarning,
+                stacklevel=2,
             )
-        self._likely[step.kind] = used
+
+    def _count(self, going: Pass) -> None:
+        held = self.planned.session.buffer_bytes
+        self.peak_bytes = max(self.peak_bytes, going.machine.peak_bytes + held)
+
+    def _again(
+        self, step: Step, used: tuple[bool, ...], gradients: tuple[torch.Tensor | None, ...]
+    ) -> tuple[Gradients, Pass]:
+        """The forward pass once more, with the numbers of the first, and then the backward pass.
+
+        It comes to that where other outputs got a gradient than were planned for, where the first
+        has given up its tensors, and where a later pass has changed buffers that it needs.
+        """
+        going = step.going
+        going.check_unchanged(again=True)
+        why = "other passes of the model needed its place"
+        if used != going.program.returned.used:
+            why = "other outputs of the model got a gradient than were planned for"
+            self._likely[step.kind] = used
+            step.call = step.call._replace(used=used)
+        with step.as_it_was_called():
+            self.planned.notice_changes()
+            if self.planned.key(step.call._replace(used=None)) != step.kind:
+                raise PoetError(
+                    "the model, or what it was called with, has changed since the forward pass, "
+                    f"which must run again, since {why}. Change it after backward"
+                )
+            going.give_up()
+            step.executor, beside_bytes = self.waiting.executor(step.call, step)
         buffers = dict(self.model.named_buffers(remove_duplicate=False))
         old = {name: value.clone() for name, value in going.old_buffers.items()}
-        new = {name: buffers[name].clone() for name in old}
-        machine, beside_bytes = going.machine, going.output_bytes
-        going.abandon()
-        call = step.call._replace(used=used)
-        executor = self.planned.executor(call)
-        now = machine.random_state()
-        try:
-            _put(buffers, old)
-            machine.set_random_state(going.random_state)
-            return executor.begin(call, beside_bytes)
-        except BaseException as error:
-            _put(buffers, new)
-            if isinstance(error, OutOfBudget):
+        shown = {name: buffers[name].clone() for name in old}
+        with self.waiting.while_buffers_move_on(step):
+            try:
+                _put(buffers, old)
+                with _random_state(going):
+                    again = step.executor.begin(step.call, beside_bytes)
+                step.going = again
+                return again.go_on(gradients), again
+            except OutOfBudget as error:
                 raise OutOfBudget(
-                    "other outputs of the model got a gradient than were planned for, and to run "
-                    f"it again beside them takes too much: {error}. The next call is planned for it"
+                    f"a forward pass had to run again beside its outputs, since {why}, and that "
+                    f"takes too much: {error}"
                 ) from error
-            raise
-        finally:
-            machine.set_random_state(now)
+            finally:
+                _put(buffers, shown)
+
+
+@contextlib.contextmanager
+def _random_state(going: Pass) -> Iterator[None]:
+    """The random state that a pass began with."""
+    now = going.machine.random_state()
+    going.machine.set_random_state(going.random_state)
+    try:
+        yield
+    finally:
+        going.machine.set_random_state(now)
 
 
 def is_transformed() -> bool:
@@ -156,27 +205,16 @@ def is_transformed() -> bool:
     )
 
 
-class _Step(NamedTuple):
-    """A call on its way through a wrapped model."""
-
-    owner: OwnLoop
-    call: Called
-    kind: Any
-    """The key of all such calls, whichever outputs get a gradient."""
-    parameters: tuple[str, ...]
-    inputs: tuple[int, ...]
-    """What may get a gradient, parameters by name and inputs by place."""
-
-
 class _Follow(torch.autograd.Function):
     """The tape as one node of autograd's graph."""
 
     @staticmethod
-    def forward(ctx: Any, step: _Step, going: Pass, *leaves: torch.Tensor) -> Any:
-        ctx.step, ctx.going, ctx.token = step, going, _Token()
+    def forward(ctx: Any, step: Step, *leaves: torch.Tensor) -> Any:
+        ctx.step, ctx.token = step, Token()
         ctx.set_materialize_grads(False)  # no gradient is not one of zeros
-        outputs = going.hand_out(ctx.token)
-        trained = going.program.returned.trained
+        step.owner.waiting.add(step, ctx.token)
+        outputs = step.going.hand_out()
+        trained = step.going.program.returned.trained
         ctx.mark_non_differentiable(
             *(output for output, can in zip(outputs, trained, strict=True) if not can)
         )
@@ -186,11 +224,7 @@ class _Follow(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         if all(each is None for each in gradients):
             return (None,) * len(ctx.needs_input_grad)
-        return (None, None, *ctx.step.owner.go_on(ctx.step, ctx.going, gradients))
-
-
-class _Token:
-    """Lives as long as the node of autograd's graph that holds it."""
+        return (None, *ctx.step.owner.go_on(ctx.step, gradients))
 
 
 def _put(buffers: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:

@@ -6,6 +6,7 @@ filled again by a page-in, so that no other copy exists.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from poet.errors import PoetError
 from poet.referee.refusing import refuse_if_wrong
 from poet.runtime.step.machine import Machine
-from poet.runtime.step.passes import Pass
+from poet.runtime.step.passes import Late, Pass, late_of
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
@@ -68,7 +69,11 @@ class Executor:
             for step in plan.schedule
         )
 
-    @property
+    @cached_property
+    def _late(self) -> Late:
+        return late_of(self.plan)
+
+    @cached_property
     def pages(self) -> dict[int, int]:
         """The pages that the plan needs in the store, with their bytes."""
         stored = {i for i, place in self.plan.budget.start.items() if place != "ram"}
@@ -110,7 +115,7 @@ class Executor:
         `beside_bytes` of the budget are taken by somebody else.
         """
         machine, given = self.prepared(batch, beside_bytes)
-        return Pass(self.program, self.plan, machine, self.tape, given)
+        return Pass(self.program, self.plan, machine, self.tape, self._late, given, beside_bytes)
 
     def prepared(
         self, batch: Any, beside_bytes: int = 0
@@ -120,7 +125,7 @@ class Executor:
         homes = program.homes()
         pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]
         seats = {pair.output: homes[pair.input] for pair in pairs}
-        given = program.given(batch)
+        given = program.given(batch, homes)
         self._check_apart(given, (pair.input for pair in pairs))
         machine = Machine(
             graph,
