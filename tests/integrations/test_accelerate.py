@@ -1,18 +1,15 @@
 """A loop with Accelerate around a wrapped model, beside the same loop around a plain one."""
 
-from collections.abc import Callable
-from types import ModuleType
-
 import pytest
 import torch
 
 import poet
-from tests.integrations.same import check_same_weights
+from tests.integrations.same import Load, check_same_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
 
 
-def test_the_loop_gives_the_same_bits_and_resumes(example: Callable[[str], ModuleType]) -> None:
+def test_the_loop_gives_the_same_bits_and_resumes(example: Load) -> None:
     script = example("accelerate_loop")
     torch.manual_seed(5)
     plain_losses, plain = script.train(script.network(), "plain")

@@ -1,26 +1,13 @@
 """Hugging Face's Trainer with PoetCallback, beside itself without."""
 
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 import poet
-from tests.integrations.same import check_same_weights
+from tests.integrations.same import Load, check_same_weights, logged
 
-Load = Callable[[str], ModuleType]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
-
-
-def logged(trainer: Any) -> list[dict[str, float]]:
-    """All losses, norms and learning rates that were written down."""
-    clocked = ("runtime", "per_second")
-    return [
-        {name: value for name, value in line.items() if not name.endswith(clocked)}
-        for line in trainer.state.log_history
-    ]
 
 
 def test_the_trainer_gives_the_same_bits_and_resumes(example: Load, tmp_path: Path) -> None:

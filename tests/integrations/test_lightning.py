@@ -1,21 +1,17 @@
 """Lightning's Trainer with PoetCallback, beside itself without."""
 
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 import poet
-from tests.integrations.same import check_same_weights
+from tests.integrations.same import Load, check_same_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
 
 
-def test_fit_gives_the_same_bits_and_resumes(
-    example: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_fit_gives_the_same_bits_and_resumes(example: Load, tmp_path: Path) -> None:
     script = example("lightning_digits")
     plain = script.fit("plain", [])
     module, budget = script.main()
@@ -36,7 +32,7 @@ def test_fit_gives_the_same_bits_and_resumes(
 
 
 def test_which_network_is_meant_must_be_clear(
-    example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+    example: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = example("lightning_digits")
     from poet.integrations.lightning import PoetCallback

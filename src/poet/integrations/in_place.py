@@ -13,6 +13,7 @@ Copies and pickles of the model are plain models. Whoever calls `model.forward`,
 it, goes around the plan.
 """
 
+import copyreg
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
@@ -112,10 +113,12 @@ def _planned_class(kind: type[nn.Module], owner: PlannedInPlace) -> type[nn.Modu
 
 def _as_plain(reduced: Any, planned: type, kind: type) -> Any:
     """How to make a copy, which is of the class that the model had."""
-    if isinstance(reduced, tuple) and len(reduced) > 1:
-        maker, args, *rest = reduced
-        return (maker, tuple(kind if each is planned else each for each in args), *rest)
-    return reduced
+    if not isinstance(reduced, tuple):
+        return reduced
+    maker, args, *rest = reduced
+    if maker is copyreg.__newobj__:  # type: ignore[attr-defined]
+        maker = object.__new__  # pickle would want the class of the model itself
+    return (maker, tuple(kind if each is planned else each for each in args), *rest)
 
 
 def _trains(model: nn.Module, args: Any, kwargs: Any) -> bool:

@@ -10,7 +10,11 @@ from poet.tracer.step import Step
 
 
 def caveats(
-    step: Step, lowered: Lowered, left_behind: Sequence[str], outside: Sequence[str]
+    step: Step,
+    lowered: Lowered,
+    left_behind: Sequence[str],
+    outside: Sequence[str],
+    decided: str | None,
 ) -> tuple[str, ...]:
     """A sentence for each known reason why the step may differ."""
     found = []
@@ -34,6 +38,11 @@ def caveats(
         found.append(
             f"the step asks for {asked}, which may answer something else at each step; a captured "
             "step has its answer once"
+        )
+    if decided is not None:
+        found.append(
+            f"{decided}the model decides by the values of a tensor, so that what it does when it "
+            "is exported is captured: the last bits may differ from eager's"
         )
     parameters = {i: name for name, i in lowered.parameters.items()}
     casts = Counter(

@@ -179,6 +179,11 @@ def _setting(error: Exception) -> str:
     return ""
 
 
+def is_decision(error: Exception) -> bool:
+    """Whether a Python number was taken from a tensor."""
+    return bool(re.search(_REMEDIES[0][0], f"{type(error).__name__}: {error}"))
+
+
 def place(error: BaseException, step: nn.Module, prefix: str) -> str:
     """`layer1.0 (net.py:12: x = x.item()): `, or nothing where no module is to blame."""
     paths = {id(module): name for name, module in step.named_modules() if module is not step}

@@ -59,7 +59,7 @@ def layout_of(
     else:
         updated, gradients = with_outputs(lowered)
     layout = _laid_out(name, lowered, updated, gradients, member or {}, scale, rule)
-    told = caveats(step, lowered, traced.left_behind, traced.outside)
+    told = caveats(step, lowered, traced.left_behind, traced.outside, traced.decided)
     return msgspec.structs.replace(layout, caveats=told)
 
 

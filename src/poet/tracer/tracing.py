@@ -26,9 +26,10 @@ from poet.errors import PoetError
 from poet.tracer.alike import alike
 from poet.tracer.certain_draws import CertainDraws
 from poet.tracer.checkpoints import no_writes_in_checkpoints
+from poet.tracer.constants import Known
 from poet.tracer.eager_kernels import as_eager
 from poet.tracer.effects import NoLooks
-from poet.tracer.failures import CustomFunction, explanation
+from poet.tracer.failures import CustomFunction, explanation, is_decision, place
 from poet.tracer.python_state import unchanged
 from poet.tracer.shape_kernels import shapes_known
 from poet.tracer.step import MODEL, Step
@@ -52,6 +53,8 @@ class Traced(NamedTuple):
     """Attributes in which the forward pass leaves tensors."""
     outside: tuple[str, ...] = ()
     """What the step asks the world for."""
+    decided: str | None = None
+    """Where the step decides by values, if it was exported for that."""
 
 
 def trace(step: Step, report: Callable[[str], None]) -> Traced:
@@ -87,7 +90,11 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
                         f"the first forward pass sets {settled[0]}, and computes something else "
                         "than those after it. Run the model once before it is captured"
                     )
-                return made._replace(left_behind=traces.left_behind, outside=traces.outside)
+                return made._replace(
+                    left_behind=traces.left_behind,
+                    outside=traces.outside,
+                    decided=next((place(e, step, MODEL) for e in failures if is_decision(e)), None),
+                )
             except PoetError as error:
                 raise error from None
             except Exception as error:
@@ -112,7 +119,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
-    with no_writes_in_checkpoints(step):
+    with Known(), no_writes_in_checkpoints(step):
         return _joint(step, tensors, {})
 
 
