@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.conftest import INSTANCES
+from tests.conftest import INSTANCES, PROGRESS
 
 WAITS_SECONDS = 120
 SAYING = """
@@ -62,7 +62,7 @@ def interrupted(where: str, *command: str | Path, times: int = 1) -> tuple[int, 
         out, err = process.communicate(timeout=WAITS_SECONDS)
     finally:
         process.kill()
-    return process.returncode, out, re.sub(r"^now\n", "", err, flags=re.MULTILINE)
+    return process.returncode, out, re.sub(r"^now\n", "", PROGRESS.sub("", err), flags=re.MULTILINE)
 
 
 NOTHING = (130, "", "error: interrupted\n")

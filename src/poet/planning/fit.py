@@ -61,6 +61,8 @@ class Least(msgspec.Struct, frozen=True, kw_only=True):
     """No schedule can use less."""
     smallest_bytes: int | None
     """A schedule was made in so much; None: the quick makers found none."""
+    reason: str = ""
+    """Why there is none in any budget, where that is proven."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +132,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="po
         for each in self.least:
             if each.smallest_bytes is not None and each.smallest_bytes <= self.ram_bytes:
                 return f"fits in {ram} with a plan, parameters {PLACES[each.params]}"
+        reasons = [each.reason for each in self.least if each.floor_bytes <= self.ram_bytes]
+        if reasons and all(reasons):
+            return f"does not fit in {ram}: {reasons[0]}"
         if self.floor_bytes > self.ram_bytes:
             return f"does not fit in {ram}: no schedule takes less than {self.floor_bytes:,} bytes"
         return f"no schedule was found in {ram} at a glance; poet.plan looks longer"
@@ -151,7 +156,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="po
             (
                 PLACES[each.params],
                 bytes_text(each.floor_bytes),
-                "none found" if each.smallest_bytes is None else bytes_text(each.smallest_bytes),
+                each.reason or "none found"
+                if each.smallest_bytes is None
+                else bytes_text(each.smallest_bytes),
             )
             for each in self.least
         ]
@@ -237,8 +244,14 @@ def least_of(question: Question, params: Residency) -> Least:
     """The floor of a question, and a small budget with a schedule."""
     floor = memory_floor(question.graph, question.costs, question.budget)
     until = time.monotonic() + _SMALLEST_SECONDS
+    graph, budget = question.graph, question.budget
+    stored = sum(graph.tensors[i].nbytes for i, place in budget.start.items() if place != "ram")
+    reason = ""
+    if budget.store_bytes is not None and stored > budget.store_bytes:
+        reason = f"{stored:,} bytes are to be in the store, which has {budget.store_bytes:,}"
     return Least(
         params=params,
+        reason=reason,
         floor_bytes=floor.nbytes,
         smallest_bytes=smallest_budget(question.within(1), None, until),
     )
