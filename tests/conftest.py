@@ -1,7 +1,7 @@
 """What all tests share: where things are, and the command line as a function."""
 
-import signal
 import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,8 @@ Poet = Callable[..., Outcome]
 
 
 PROGRESS = re.compile(
-    r"^poet: (?:.*\(\d+ of \d+ done\)|planning \d+ s: .*|step [\d,]+ of .*: loss .*|capturing .*)\n",
+    r"^poet: (?:.*\(\d+ of \d+ done\)|planning \d+ s: .*|step [\d,]+ of .*: loss .*|"
+    r"capturing .*)\n",
     re.MULTILINE,
 )
 """Lines that a command says when it takes long, as it does on a busy machine."""

@@ -21,7 +21,7 @@ def test_the_largest_batch_is_found_in_few_captures() -> None:
 
         def at(batch: int) -> Problem:
             tried.append(batch)  # noqa: B023
-            return cast(Any, batch)
+            return cast(Problem, batch)
 
         found = _largest(at, lambda size: (need(cast(Any, size)), "resident"), 4, ram)
         assert need(found.batch) <= ram or found.batch == 0

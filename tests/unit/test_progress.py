@@ -21,7 +21,7 @@ def test_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr("poet.cli.console.time.monotonic", lambda: now)
     with console.progress_bar() as show, console.planning_line() as planning:
         show("poet", 0, 4)
         assert told(capsys) == []  # who is done in seconds says nothing
@@ -41,7 +41,7 @@ def test_a_long_capture(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now: Any = 0.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr("poet.cli.console.time.monotonic", lambda: now)
     log = logging.getLogger("poet.tracer.capture")
     with console.listening():
         log.info("capturing bert-base: tracing")
