@@ -86,7 +86,7 @@ def test_the_methods_that_were_done_before_it_are_printed() -> None:
 
 
 def test_the_budgets_that_were_done_before_it_are_printed() -> None:
-    asked = ("--method=poet", "--time-limit=0.7", "--json")
+    asked = ("--method=poet", "--time-limit=3", "--json")
     code, out, err = interrupted("poet.planning.frontier._is_better", "frontier", LARGE, *asked)
     points = msgspec.json.decode(out)["points"]
     assert 1 <= len(points) < 12
