@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from poet.runtime.stores.memory_store import MemoryStore
     from poet.training.foreseen import fit
     from poet.training.trainer import Trainer
-    from poet.training.wrapped import wrap
+    from poet.training.wrapped import unwrap, wrap
 
 _LATE = {
     "FileStore": "poet.runtime.stores.file_store",
@@ -42,6 +42,7 @@ _LATE = {
     "fit": "poet.training.foreseen",
     "plot": "poet.reports.page.charts",
     "profile": "poet.profiling.measuring",
+    "unwrap": "poet.training.wrapped",
     "wrap": "poet.training.wrapped",
 }
 """Names that few need, or that need torch: imported when they are first asked for."""
@@ -94,6 +95,7 @@ __all__ = [
     "profile",
     "read_instance",
     "read_json",
+    "unwrap",
     "wrap",
     "write_json",
 ]

@@ -7,6 +7,7 @@ Anything else that escapes is a bug.
 
 REQUIREMENTS = {
     "gurobipy": "gurobipy>=11,<14",
+    "lightning": "lightning>=2.5,<3",
     "matplotlib": "matplotlib>=3.9,<4",
     "plotly": "plotly>=6,<7",
     "torch": "torch>=2.11,<2.14",

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 import poet
 from poet.firmware.card.safetensors import read_safetensors, write_safetensors
@@ -16,6 +17,8 @@ from poet.values.plan import Plan, draft
 from tests.conftest import Poet
 
 from .conftest import Planner
+
+pytestmark = pytest.mark.usefixtures("references")
 
 MLP = "mlp?size=8&hidden=16&layers=1"
 

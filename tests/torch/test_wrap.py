@@ -1,7 +1,6 @@
 """Wrapped models in the user's own loop: calls, inputs, modes, and what others see of them."""
 
 import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ def test_wrapped_models_in_the_users_own_loop(spec: str, tight: bool, tmp_path: 
         assert small.peak_bytes <= ram
 
 
-def test_wrapped_models_evaluate_and_refuse_two_passes_at_once() -> None:
+def test_wrapped_models_evaluate_and_refuse_a_second_backward_pass() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
     x = torch.randn(4, 8)
     small = poet.wrap(model, example=(x,), time_limit=1)
@@ -103,8 +102,6 @@ def test_wrapped_models_evaluate_and_refuse_two_passes_at_once() -> None:
     small(x)  # forgotten: nobody will ask for its backward pass
     first = small(x)
     assert not torch.equal(before, model[1].running_mean)  # type: ignore[arg-type]
-    with pytest.raises(poet.PoetError, match="waits for its backward pass"):
-        small(x)
     first.sum().backward()
     with pytest.raises(poet.PoetError, match="has run already"):
         first.sum().backward()
@@ -141,7 +138,7 @@ def test_arguments_come_as_they_are_given() -> None:
     for _ in range(2):
         for args, kwargs in calls:
             same_step(small, plain, *args, loss=loss, **kwargs)
-    assert len(small._planned.session._executors) == len(calls)
+    assert len(small._poet.planned.session._executors) == len(calls)
 
 
 def test_the_example_may_hold_keywords() -> None:
@@ -295,7 +292,7 @@ def test_a_wrapped_model_is_the_model_to_others() -> None:
     assert inner.weight.grad is None
     seen: list[Any] = []
     outer.apply(seen.append)
-    assert inner in seen
+    assert small in seen
     assert small.model is inner
 
 
@@ -318,26 +315,11 @@ def test_casting_is_captured_anew() -> None:
         same_step(small, plain.to(dtype), X.to(dtype))
 
 
-def test_copies_are_refused(tmp_path: Path) -> None:
-    small = wrapped(mlp())
-    outer = nn.Sequential(small)
-    for how in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(poet.PoetError, match=r"a wrapped model cannot be .*, its .model"):
-            how(small)
-    with pytest.raises(poet.PoetError, match="cannot be copied"):
-        copy.deepcopy(outer)
-    with pytest.raises(poet.PoetError, match="cannot be replicated"):
-        small._replicate_for_data_parallel()
-    with pytest.raises(poet.PoetError, match="cannot be pickled"):
-        torch.save(outer, tmp_path / "model.pt")
-    torch.save(outer.state_dict(), tmp_path / "model.pt")
-
-
 def test_a_wrapped_model_is_not_captured_again() -> None:
     small = wrapped(mlp())
     with pytest.raises(poet.PoetError, match="wrapped already"):
         wrapped(small)
-    with pytest.raises(poet.PoetError, match=r"a part of the model is wrapped.*its .model"):
+    with pytest.raises(poet.PoetError, match=r"a part of the model is wrapped.*poet.unwrap"):
         wrapped(nn.Sequential(small, nn.ReLU()))
     with pytest.raises(poet.PoetError, match=r"a part of the model is wrapped"):
         poet.Trainer(

@@ -76,6 +76,12 @@ def train(
         Path | None, typer.Option(help="Measured costs (poet profile) to plan with.")
     ] = None,
     params: ParamsOption = "auto",
+    accumulate: Annotated[
+        int, typer.Option(help="Steps whose gradients make one update; of one batch each.", min=1)
+    ] = 1,
+    clip_norm: Annotated[
+        float | None, typer.Option(help="The most that the norm of all gradients may be.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds to plan.", min=0.0)] = 20.0,
     seed: Annotated[int, typer.Option(help="Of weights, data and dropout.", min=0)] = 0,
     checkpoint: Annotated[
@@ -128,6 +134,7 @@ def train(
         trainer = _trainer(
             made, chosen, kept_plan(found, origin), ram=ram, store=store,
             device=device, costs=costs, params=params, time_limit=time_limit, cache=cache,
+            accumulate=accumulate, clip_norm=clip_norm,
         )  # fmt: skip
         # Parameters are not brought back into RAM, where they might pass the budget.
         ending.callback(trainer.close, bring_back=False)

@@ -132,7 +132,7 @@ def _opened(folder: str | Path | None, device: torch.device) -> Iterator[tuple[S
 def _as_it_was(program: Program) -> Iterator[None]:
     """Leave no trace in the model, its optimizer state and the random generators."""
     kept = {i: home.clone() for i, home in program.homes().items()}
-    rates, steps = list(program.learning_rates), program.steps_done
+    rates, counts = list(program.learning_rates), program.counts
     program.learning_rates[:] = [0.0] * len(rates)
     device = program.model_device
     try:
@@ -140,7 +140,7 @@ def _as_it_was(program: Program) -> Iterator[None]:
             yield
     finally:
         program.learning_rates[:] = rates
-        program.steps_done = steps
+        program.counts = counts
         with torch.no_grad():
             for i, home in program.homes().items():
                 home.copy_(kept[i])

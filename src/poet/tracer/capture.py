@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from poet.errors import MissingPackage, PoetError, PoetWarning
 from poet.rewrites.granularity import Granularity
 from poet.values.optimizers import Optimizer
+from poet.values.update_rules import UpdateRule
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from poet.tracer.step import Step
 
 _log = logging.getLogger(__name__)
+_PLAIN = UpdateRule()
 
 
 def capture(
@@ -36,6 +38,7 @@ def capture(
     granularity: Granularity = "planning",
     fuse_updates: bool = False,
     autocast: "torch.dtype | str | None" = None,
+    updates: UpdateRule = _PLAIN,
     name: str | None = None,
     cache: bool = True,
 ) -> "Program":
@@ -44,7 +47,8 @@ def capture(
     `example` is a tuple `(*inputs, target)`: the step is `loss_fn(model(*inputs), target)`. With
     `loss_fn=None` the example, a tuple or a dict for keyword arguments, goes to the model, and what
     it returns, or its `.loss`, is the loss. `optimizer` is `poet.SGD`, `poet.Adam` or `poet.AdamW`,
-    or the torch one; without any, the step gives out gradients.
+    or one of torch's; without any, the step gives out gradients. `updates` says what is done with
+    gradients before (`poet.values.update_rules`).
 
     `granularity="op"` keeps every kernel an op of its own. `fuse_updates` makes one op of a weight
     gradient and its update, where nothing else reads the gradient. `autocast`, a dtype, runs
@@ -65,7 +69,9 @@ def capture(
             "its step cannot run. poet.fit says what it would take; model.to_empty(device='cpu') "
             "gives it bytes"
         )
-    traced, step, groups = _captured(model, loss_fn, optimizer, example, autocast, name, cache)
+    traced, step, groups = _captured(
+        model, loss_fn, optimizer, example, autocast, updates, name, cache
+    )
     _warn(traced)
     program = Program(
         traced,
@@ -92,7 +98,7 @@ def capture_layout(
     """The same step laid out and not joined with the model, which need not have any bytes: it may
     be built under `torch.device("meta")`."""
     _check_module(imported_torch(), model)
-    return _captured(model, loss_fn, optimizer, example, autocast, name, cache)[0]
+    return _captured(model, loss_fn, optimizer, example, autocast, _PLAIN, name, cache)[0]
 
 
 def _captured(
@@ -101,6 +107,7 @@ def _captured(
     optimizer: "Optimizer | torch.optim.Optimizer | None",
     example: Any,
     autocast: "torch.dtype | str | None",
+    updates: UpdateRule,
     name: str | None,
     cache: bool,
 ) -> "tuple[Layout, Step, Groups]":
@@ -126,13 +133,13 @@ def _captured(
         _check_trainable(torch, step)
         _check_wants_no_gradient(torch, example)
         title = name or type(model).__name__
-        key = key_of(step, title, groups.without_rates()) if cache else None
+        key = key_of(step, title, groups.without_rates(), updates) if cache else None
         traced = None if key is None else kept.find(key)
         if traced is not None and (why := misfit(traced, step, len(groups.optimizers))):
             _log.warning("the captured step of %s is traced anew: %s", title, why)
             traced = None
         if traced is None:
-            traced = _traced(torch, step, title, groups.optimizers, groups.member)
+            traced = _traced(torch, step, title, groups, updates)
             if key is not None and (real or not traced.constants):
                 kept.keep(key, traced)
     return traced, step, groups
@@ -150,6 +157,7 @@ def capture_outputs(
     Gradients come out for parameters, and for those tensors of the call, that require one.
     """
     torch = imported_torch()
+    from poet.tracer.groups import Groups
     from poet.tracer.outputs import Outputs
     from poet.tracer.program import Program
 
@@ -157,7 +165,7 @@ def capture_outputs(
     step = Outputs(model, call, autocast_of(model, autocast))
     _check_parameters(torch, step)
     _check_devices(step)
-    traced = _traced(torch, step, type(model).__name__, (), None)
+    traced = _traced(torch, step, type(model).__name__, Groups(), _PLAIN)
     _warn(traced)
     return Program(traced, step, granularity=granularity)
 
@@ -166,8 +174,8 @@ def _traced(
     torch: Any,
     step: "Step",
     title: str,
-    groups: tuple[Optimizer, ...],
-    member: dict[str, int] | None,
+    groups: "Groups",
+    updates: UpdateRule,
 ) -> "Layout":
     from poet.tracer.pipeline import layout_of
 
@@ -175,8 +183,9 @@ def _traced(
     with _no_autocast(torch):
         layout = layout_of(
             step,
-            groups,
-            member,
+            groups.optimizers,
+            groups.member,
+            updates,
             name=title,
             report=lambda stage: _log.info("capturing %s: %s", title, stage),
         )
@@ -231,6 +240,18 @@ def _check_parameters(torch: Any, step: "Step") -> None:
             raise PoetError(
                 f"{name} is a piece of a larger tensor; POET needs each parameter in a storage of "
                 "its own. Make it with torch.nn.Parameter(x.clone())"
+            )
+        if value.requires_grad and not isinstance(value, torch.nn.Parameter):
+            raise PoetError(
+                f"a tensor that requires a gradient is in the place of the parameter {name}, as "
+                "torch.func.functional_call puts it there. Make it an nn.Parameter, or call a "
+                "model that is not wrapped"
+            )
+    for _, name, value in step.owned_buffers():
+        if value.requires_grad:
+            raise PoetError(
+                f"the buffer {name} requires a gradient, which a captured step would not give it. "
+                "Make it an nn.Parameter"
             )
     if torch.is_inference_mode_enabled():
         raise PoetError("capturing a training step needs gradients: leave torch.inference_mode()")

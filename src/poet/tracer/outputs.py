@@ -151,7 +151,7 @@ class Outputs(Step):
     def _loss_of(self, example: Any) -> Any:
         args, kwargs = example
         known = {id(x): Same("input", n) for n, x in enumerate(_distinct((args, kwargs)))}
-        made = self.model(*args, **kwargs)
+        made = self.model.forward(*args, **kwargs)  # hooks are called around the planned pass
         for name, value in self.model.named_buffers(remove_duplicate=False):
             known.setdefault(id(value), Same("buffer", name))
         for name, value in self.model.named_parameters(remove_duplicate=False):

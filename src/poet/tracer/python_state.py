@@ -69,6 +69,13 @@ class Before:
                         "its place, which a captured step would not see. Make it a buffer with "
                         "register_buffer"
                     )
+        for name, tensor in self._watch.trained_constants:
+            if _storage(tensor) in read:
+                raise PoetError(
+                    f"the forward pass reads {name}, which requires a gradient and is no parameter "
+                    "of the model, so that a captured step would give it none. Make it an "
+                    "nn.Parameter, or read a detached one"
+                )
         if self._draws != _draws():
             raise PoetError(
                 "the forward pass draws from the random generator of Python or NumPy, whose number "

@@ -29,6 +29,7 @@ from poet.tracer.python_state import unchanged
 from poet.tracer.step import MODEL, Step
 
 _tracing = threading.Lock()
+_here = threading.local()
 
 
 class Traced(NamedTuple):
@@ -57,7 +58,7 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
     """
     apart = step.traced_tensors()
     with (
-        _tracing,
+        _one_at_a_time(),
         _quiet(),
         unchanged(step) as traces,
         torch.enable_grad(),
@@ -76,6 +77,21 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
                 failures.append(error)
                 traces.again()
         raise explanation(failures, step, MODEL) from failures[-1]
+
+
+def is_tracing() -> bool:
+    """Whether a step is being traced in this thread."""
+    return getattr(_here, "is_tracing", False)
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    with _tracing:
+        _here.is_tracing = True
+        try:
+            yield
+        finally:
+            _here.is_tracing = False
 
 
 def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:

@@ -68,6 +68,7 @@ class Found:
         """Functions that remember what they gave, which during a trace is of no use after it."""
         self.contents: list[tuple[str, Callable[[], Any]]] = []
         """Constants: what stands for their content."""
+        self.constants: list[tuple[str, torch.Tensor]] = []
         self.owned: list[tuple[str, torch.Tensor]] = []
         self.names: dict[int, str] = {}
         """What people call a thing, by its id."""
@@ -75,6 +76,8 @@ class Found:
         """All names in the code that was walked; None where it may read others, too."""
         self.stored: set[str] = set()
         """Attributes that the code puts something into and never reads."""
+        self.bare: set[int] = set()
+        """Dicts, by id, of modules whose own hooks somebody else calls."""
         self.open: set[int] = set()
         """Dicts, by id, of which only what is mentioned can be read."""
         self.outside: list[str] = []
@@ -83,19 +86,23 @@ class Found:
         """Keeps everything named alive, so that no id is used twice."""
 
 
-def walk(roots: dict[str, Any]) -> Found:
-    """Find what can be read from these, each under the name that people know it by."""
+def walk(roots: dict[str, Any], bare: bool = False) -> Found:
+    """Find what can be read from these, each under the name that people know it by.
+
+    `bare` leaves out the roots' own hooks, which somebody else calls.
+    """
     modules = [thing for thing in roots.values() if isinstance(thing, nn.Module)]
     owned = {id(x) for each in modules for x in (*each.parameters(), *each.buffers())}
-    walker = _Walker(owned)
+    walker = _Walker(owned, {id(each) for each in modules} if bare else set())
     for name, thing in roots.items():
         walker.visit(thing, name)
     return walker.walked()
 
 
 class _Walker:
-    def __init__(self, owned: set[int]) -> None:
+    def __init__(self, owned: set[int], bare: set[int]) -> None:
         self.found = Found()
+        self._bare = bare
         self._own = owned
         """Tensors that the step gets anew each time; those of other modules are constants."""
         self._waiting: list[tuple[Any, str]] = []
@@ -203,6 +210,8 @@ class _Walker:
                 self._container(self.found.dicts, value, name)
                 for inner, child in value.items():
                     self.visit(child, f"{name}.{inner}".lstrip("."))
+            elif id(module) in self._bare and is_about_hooks(key):
+                self.found.bare.add(id(attributes))
             elif "hooks" in key and isinstance(value, dict):
                 hooks = f"the {key.strip('_').replace('_', ' ')} of {name or 'the model'}"
                 self._container(self.found.dicts, value, hooks)
@@ -226,6 +235,7 @@ class _Walker:
         """A tensor that nobody owns is a constant of the step."""
         if tensor.is_inference() or tensor.layout != torch.strided:
             return
+        self.found.constants.append((name, tensor))
         on_cpu = tensor.device.type == "cpu"
 
         def content() -> Any:
@@ -357,6 +367,11 @@ def _sampled(array: Any) -> Callable[[], bytes]:
     """All bytes of a small array, and a sample of a large one."""
     step = 1 + array.nbytes // SMALL_BYTES
     return lambda: array.reshape(-1)[::step].tobytes()
+
+
+def is_about_hooks(attribute: str) -> bool:
+    """Whether an attribute of a module says what is called around its forward pass."""
+    return "hook" in attribute or attribute == "_compiled_call_impl"
 
 
 def _own_classes(kind: type) -> list[type]:

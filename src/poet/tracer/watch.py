@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from poet.tracer.keys import autocast_around, torch_settings
-from poet.tracer.walking import ATOMS, GONE, Found, walk
+from poet.tracer.walking import ATOMS, GONE, Found, is_about_hooks, walk
 
 _GLOBAL_HOOKS = [
     value
@@ -32,7 +32,8 @@ class Watch:
     """A picture of all that a step's Python can read, and whether it still looks the same.
 
     `roots` are the things the step is made of, by the name people know them by. `ambient` says that
-    the step follows the autocast around its call; `options` reads those of its optimizer.
+    the step follows the autocast around its call; `options` reads those of its optimizer; `bare`
+    that the roots' own hooks are no part of it.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class Watch:
         *,
         ambient: bool = True,
         options: Callable[[], Any] = lambda: None,
+        bare: bool = False,
     ) -> None:
         self._ambient, self._options_now = ambient, options
-        self._found = found = walk(roots)
+        self._found = found = walk(roots, bare)
         self._dicts, self._lists = found.dicts, found.lists
         self._empty: list[Any] = [*found.empty, *(hooks for hooks in _GLOBAL_HOOKS if not hooks)]
         self._owned = [tensor for _, tensor in found.owned]
@@ -96,6 +98,11 @@ class Watch:
     def outside(self) -> tuple[str, ...]:
         """What the code asks the world for: no picture of that can be taken."""
         return tuple(dict.fromkeys(self._found.outside))
+
+    @property
+    def trained_constants(self) -> list[tuple[str, torch.Tensor]]:
+        """Tensors that nobody owns and that require a gradient."""
+        return [each for each in self._found.constants if each[1].requires_grad]
 
     def put_back(self) -> None:
         """Give namespaces and containers the contents that they had; functions forget."""
@@ -184,7 +191,8 @@ class Watch:
                 return name
         for each, before in self._dicts_before():
             readable = found.mentioned if id(each) in found.open else None
-            text = _entry_text(found, found.names[id(each)], before, each, readable)
+            is_bare = id(each) in found.bare
+            text = _entry_text(found, found.names[id(each)], before, each, readable, is_bare)
             if text:
                 return text
         for items, held in self._lists_before():
@@ -225,10 +233,11 @@ def _entry_text(
     before: dict[Any, Any],
     now: dict[Any, Any],
     readable: frozenset[str] | None,
+    is_bare: bool,
 ) -> str | None:
     """The first readable entry of a dict that was added, taken away or changed."""
     for key in chain(before, (key for key in now if key not in before)):
-        if readable is not None and key not in readable:
+        if (readable is not None and key not in readable) or (is_bare and is_about_hooks(key)):
             continue
         path = _path(name, key)
         if key not in now:
@@ -244,7 +253,7 @@ def _entry_text(
             if isinstance(was, ATOMS) and isinstance(here, ATOMS):
                 return f"{path}, from {was!r} to {here!r}"
             return path
-    if readable is None and list(before) != list(now):
+    if readable is None and not is_bare and list(before) != list(now):
         return f"the order of {name or 'the model'}"
     return None
 

@@ -80,6 +80,7 @@ class PlannedSteps:
         program = source.capture(example)
         self._watches = {0: source.watch()}
         self._variant = 0
+        self._beside_plans: dict[Hashable, Plan] = {}
         self._turn = threading.RLock()
         self._is_closed = False
         problem = problem_here(program)
@@ -134,9 +135,9 @@ class PlannedSteps:
         )
         return Session(program, plan, store, self.key(example))
 
-    def key(self, batch: Any) -> tuple[int, Hashable]:
+    def key(self, batch: Any, source: StepSource | None = None) -> tuple[int, Hashable]:
         """What needs a capture and a plan of its own: a state of the model, and a kind of batch."""
-        return self._variant, self._source.key(batch)
+        return self._variant, (source or self._source).key(batch)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Session]:
@@ -153,24 +154,55 @@ class PlannedSteps:
         finally:
             self._turn.release()
 
-    def executor(self, batch: Any) -> Executor:
+    def known(self, batch: Any, source: StepSource | None = None) -> Executor | None:
+        """Who runs batches of this key, if that was planned already."""
+        return self.session.executor(self.key(batch, source))
+
+    def executor(
+        self, batch: Any, source: StepSource | None = None, beside_bytes: int = 0
+    ) -> Executor:
         """Who runs batches of this key, with the model as it is noticed to be; a new one is
-        captured and planned first."""
-        session, key = self.session, self.key(batch)
-        known = session.executor(key)
+        captured and planned first. Another `source` captures other steps of the same training.
+
+        Where `beside_bytes` of the budget are taken, it runs by a plan for what is left.
+        """
+        known = self.known(batch, source)
         if known is not None:
-            return known
+            return self._beside(batch, known, beside_bytes) if beside_bytes else known
+        session, key = self.session, self.key(batch, source)
         with session.unpaged():
-            program = self._source.capture(batch)
-            session.program.steps_done = session.steps
+            program = (source or self._source).capture(batch)
+            session.program.counts = session.counts
             program.share_state(session.program)
             plan = _plan_of_alike(session.plans.values(), program)
             plan = plan or self._planned(problem_here(program), self._terms)
             program = program.for_plan(plan)
             if session.can_add(program):
-                return session.add(key, program, plan)
+                session.add(key, program, plan)
+                return self.executor(batch, source, beside_bytes)
         self._begin_anew(key, program, plan)
-        return self.executor(batch)
+        return self.executor(batch, source, beside_bytes)
+
+    def _beside(self, batch: Any, whole: Executor, beside_bytes: int) -> Executor:
+        key = (*self.key(batch), beside_bytes)
+        known = self.session.executor(key)
+        if known is not None:
+            return known
+        return self.session.add(key, whole.program, self.plan_beside(batch, whole, beside_bytes))
+
+    def plan_beside(self, batch: Any, whole: Executor, beside_bytes: int) -> Plan:
+        """A plan for the step that `whole` runs, which leaves so much of the budget to others."""
+        limit = whole.plan.budget.ram_bytes
+        if limit is None:
+            return whole.plan
+        key = (*self.key(batch), beside_bytes)
+        if key not in self._beside_plans:
+            left = msgspec.structs.replace(self._terms, ram=max(1, limit - beside_bytes))
+            plan = self._planned(problem_here(whole.program), left)
+            # It runs in the whole budget, of which others have their part.
+            budget = msgspec.structs.replace(plan.budget, ram_bytes=limit)
+            self._beside_plans[key] = msgspec.structs.replace(plan, budget=budget)
+        return self._beside_plans[key]
 
     def notice_changes(self) -> None:
         """Follow the model to the state it is in: one that is known, or a new one."""
@@ -197,7 +229,7 @@ class PlannedSteps:
         """Go on with other parameters, buffers or state than before."""
         old = self.session
         self.session = Session(program, plan, old.store, key)
-        self.session.steps, self.session.peak_bytes = old.steps, old.peak_bytes
+        self.session.counts, self.session.peak_bytes = old.counts, old.peak_bytes
         self._watches = {self._variant: self._watches[self._variant]}
 
     def _planned(self, problem: Problem, terms: Terms) -> Plan:

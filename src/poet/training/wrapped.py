@@ -1,40 +1,37 @@
-"""Wrapped: a module whose forward and backward passes follow a plan, inside the user's own loop.
+"""Wrapped: a model whose forward and backward passes follow a plan, inside the user's own loop.
 
     small = poet.wrap(model, example=(x,), ram="2 GiB")
     loss = loss_fn(small(x), y)
     loss.backward()       # gradients are in .grad, as always
     optimizer.step()
 
-The forward pass runs the tape up to the model's outputs and hands them out; the gradient that
-autograd brings back enters the tape, which runs on to the gradients of the parameters and of those
-inputs that require one. Between the two, what the plan keeps is kept. Where nothing gets a gradient
-the model runs as it is.
-
-Which outputs get a gradient is not known before the backward pass: a guess is planned for, and
-where it was wrong, the forward pass runs again under the right plan.
+To everybody who looks it is the model: it has the model's `__dict__`, and its class is made from
+the model's class, with nothing else in it but the forward pass, which `own_loop` plans, and four
+names to ask for its figures. Copies and pickles of it are those of the model inside.
 """
 
+import copy
+import inspect
+import types
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
-from torch.autograd import forward_ad
 
-from poet.errors import OutOfBudget, PoetError
+from poet.errors import PoetError
 from poet.planning.defaults import HERE
 from poet.planning.question import terms
 from poet.rewrites.granularity import Granularity
-from poet.runtime.step.passes import Pass
 from poet.runtime.stores.base import Store
 from poet.tracer.capture import capture_outputs
 from poet.tracer.outputs import Called, key_of_call
 from poet.tracer.program import Program
 from poet.tracer.watch import Watch
+from poet.training.own_loop import OwnLoop
 from poet.training.planned import PlannedSteps
 from poet.values.device import Device
-from poet.values.plan import Plan
 
 
 def wrap(
@@ -50,16 +47,19 @@ def wrap(
     granularity: Granularity = "planning",
     autocast: torch.dtype | str | None = None,
 ) -> "Wrapped":
-    """The model as a module whose forward and backward passes follow a plan.
+    """The model, to everybody who looks, with forward and backward passes that follow a plan.
 
     Loop, loss, `loss.backward()`, optimizer and clipping stay the user's own. `example` is what the
     model is called with: a tuple of arguments, with further ones by name in `kwargs`, or a dict of
     arguments by name. Calls of another kind (shapes, constants, training or evaluation, inputs that
     require a gradient) are captured and planned when they come. Parameters and their gradients stay
     in RAM, and count. `ram` is what it is for `poet.Trainer`.
+
+    What comes back has `plan`, `peak_bytes`, `budget_bytes` and `model`, where the model has no
+    such names itself. `poet.unwrap` gives the model inside.
     """
     if isinstance(model, Wrapped):
-        raise PoetError("the model is wrapped already: wrap the one inside it, its .model")
+        raise PoetError("the model is wrapped already: wrap the one inside it, poet.unwrap(model)")
     asked = terms(
         device,
         ram,
@@ -72,7 +72,13 @@ def wrap(
     )
     source = OutputsSource(model, granularity, autocast)
     call = _first_call(example, kwargs)
-    return Wrapped(model, PlannedSteps(source, asked, call, store=store, time_limit=time_limit))
+    planned = PlannedSteps(source, asked, call, store=store, time_limit=time_limit)
+    return _disguised(model, OwnLoop(model, planned))
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model inside one that `poet.wrap` gave back; any other module itself."""
+    return model._poet.model if isinstance(model, Wrapped) else model
 
 
 def _first_call(example: Any, kwargs: Mapping[str, Any] | None) -> Called:
@@ -104,256 +110,209 @@ class OutputsSource(NamedTuple):
         return key_of_call(batch.taken_apart()), batch.used
 
     def watch(self) -> Watch:
-        return Watch({"": self.model}, ambient=self.autocast is None)
+        return Watch({"": self.model}, ambient=self.autocast is None, bare=True)
+
+
+class _Figure:
+    """A name that shows a figure of the planned steps, unless the model has that name itself."""
+
+    def __init__(
+        self, read: Callable[[OwnLoop], Any], write: Callable[[OwnLoop, Any], None] | None = None
+    ) -> None:
+        self._read, self._write = read, write
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, small: "Wrapped | None", owner: type) -> Any:
+        if small is None:
+            return self
+        name, model = self._name, small._poet.model
+        return getattr(model, name) if self._is_models(model) else self._read(small._poet)
+
+    def __set__(self, small: "Wrapped", value: Any) -> None:
+        model = small._poet.model
+        if self._write is None or self._is_models(model):
+            setattr(model, self._name, value)
+        else:
+            self._write(small._poet, value)
+
+    def __delete__(self, small: "Wrapped") -> None:
+        delattr(small._poet.model, self._name)
+
+    def _is_models(self, model: nn.Module) -> bool:
+        own = vars(model)
+        spaces = (own, own["_parameters"], own["_buffers"], own["_modules"])
+        return any(self._name in space for space in spaces) or hasattr(type(model), self._name)
+
+
+class _Forward:
+    """`forward` of a wrapped model: the planned one, with the signature of the model's.
+
+    What is put in its place, by libraries that wrap it once more, is around the plan; what is put
+    in the place of the model's own is inside.
+    """
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        self._of_class = _planned_like(kind.forward)
+        self._of_instance: tuple[Any, Callable[..., Any]] | None = None
+
+    def __get__(self, small: "Wrapped | None", owner: type) -> Any:
+        if small is None:
+            return self._of_class
+        around = small._poet.around
+        return self._planned(small) if around is None else around
+
+    def _planned(self, small: "Wrapped") -> types.MethodType:
+        own = vars(small).get("forward")
+        if own is None:
+            return types.MethodType(self._of_class, small)
+        if self._of_instance is None or self._of_instance[0] is not own:
+            self._of_instance = own, _planned_like(own, bound=True)
+        return types.MethodType(self._of_instance[1], small)
+
+    def __set__(self, small: "Wrapped", value: Any) -> None:
+        small._poet.around = None if value == self._planned(small) else value
+
+    def __delete__(self, small: "Wrapped") -> None:
+        if small._poet.around is None:
+            raise AttributeError("forward")
+        small._poet.around = None
+
+
+def _planned_like(forward: Callable[..., Any], bound: bool = False) -> Callable[..., Any]:
+    """The planned forward pass, looking like another one."""
+
+    def planned(self: "Wrapped", *args: Any, **kwargs: Any) -> Any:
+        return self._poet.call(args, kwargs)
+
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
+        if hasattr(forward, name):
+            setattr(planned, name, getattr(forward, name))
+    about: Any = planned
+    # Not `__wrapped__`: who peels that off would be left with a forward pass without a plan.
+    about.__signature__ = _signature(forward, bound)
+    return planned
+
+
+def _signature(forward: Callable[..., Any], bound: bool) -> inspect.Signature:
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    try:
+        found = inspect.signature(forward)
+    except (TypeError, ValueError):  # not written in Python
+        anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        rest = [inspect.Parameter(*each) for each in zip(("args", "kwargs"), anything, strict=True)]
+        return inspect.Signature([me, *rest])
+    if bound:
+        found = found.replace(parameters=[me, *found.parameters.values()])
+    return found
 
 
 class Wrapped(nn.Module):
-    """The model with its training steps planned.
+    """The model with its training steps planned: the base of all classes made for one.
 
-    It shares the model's own attributes: parameters, buffers, submodules, mode and hooks are one
-    and the same, by the same names. What is its own lies beside them, in slots.
+    A class that is made from it and the model's class (`_kind_like`) has the model's name and
+    everything that the model's class has; `__class__` says the model's class itself. Whoever sets
+    that, as `torch.nn.utils.parametrize` does, sets the model's, and this one follows.
     """
 
-    __slots__ = ("_likely", "_pending", "_planned", "model", "peak_bytes")
-    model: nn.Module
-    """The module inside."""
-    peak_bytes: int
+    __slots__ = ()
+    _poet: OwnLoop
+    """In a slot, beside the attributes that are the model's."""
+
+    plan = _Figure(lambda loop: loop.planned.session.plan)
+    """The plan for the example's call."""
+    budget_bytes = _Figure(lambda loop: loop.planned.budget_bytes)
+    """The most RAM that a step may take."""
+    peak_bytes = _Figure(
+        lambda loop: loop.peak_bytes, lambda loop, value: setattr(loop, "peak_bytes", value)
+    )
     """The most RAM that a step has taken, the store's buffers among it."""
-    _planned: PlannedSteps
-    _pending: Pass | None
-    _likely: dict[Any, tuple[bool, ...]]
-    """For calls of each kind, which outputs got a gradient last."""
+    model = _Figure(lambda loop: loop.model)
+    """The module inside."""
 
-    def __init__(self, model: nn.Module, planned: PlannedSteps) -> None:
-        self.__dict__ = model.__dict__
-        for name, value in (
-            ("model", model),
-            ("peak_bytes", 0),
-            ("_planned", planned),
-            ("_pending", None),
-            ("_likely", {}),
-        ):
-            object.__setattr__(self, name, value)
+    def __init_subclass__(cls) -> None:
+        """Nothing: the model's class may do things for each new class that are not for this one."""
 
-    @property
-    def plan(self) -> Plan:
-        """The plan for the example's call."""
-        return self._planned.session.plan
+    def _class(self) -> type:
+        return type(self._poet.model)
 
-    @property
-    def budget_bytes(self) -> int | None:
-        """The most RAM that a step may take."""
-        return self._planned.budget_bytes
+    def _set_class(self, kind: type) -> None:
+        self._poet.model.__class__ = _models_class(kind)
+        self._follow()
 
-    # Steps
+    __class__ = property(_class, _set_class)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)  # hooks are the model's, which calls them
+    def _follow(self) -> bool:
+        """Be of a class like the model's, where that has another one by now."""
+        kind = type(self._poet.model)
+        if kind is _models_class(type(self)):
+            return False
+        _put_class(self, _kind_like(kind))
+        return True
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        call = Called(args, kwargs)
-        if torch._guards.detect_fake_mode(call.leaves) is not None:
-            raise PoetError(
-                "a part of the model is wrapped: poet.wrap and poet.Trainer take models as they "
-                "are. Give them its .model"
-            )
-        if not self._gets_gradients(call):
-            return self.model(*args, **kwargs)
-        if is_transformed():
-            raise PoetError(
-                "a planned step has gradients by backward() alone, not by torch.func's transforms "
-                "or forward-mode differentiation. Use the model inside, .model, for those"
-            )
-        with self._planned.alone():
-            return self._begin(call)
+    def __getattr__(self, name: str) -> Any:
+        if self._follow():
+            return getattr(self, name)
+        return super().__getattr__(name)
 
-    def _gets_gradients(self, call: Called) -> bool:
-        return torch.is_grad_enabled() and any(
-            isinstance(each, torch.Tensor) and each.requires_grad
-            for each in (*self.model.parameters(), *call.leaves)
+    def compile(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise PoetError(
+            "a wrapped model runs the kernels of eager PyTorch under its plan, and cannot be "
+            "compiled in place. Compile the model inside, poet.unwrap(model), without a plan"
         )
 
-    def _begin(self, call: Called) -> Any:
-        pending = self._pending
-        if pending is not None and pending.is_waiting:
-            if not pending.forgotten:
-                raise PoetError(
-                    "a forward pass of this model still waits for its backward pass: its tensors "
-                    "are in RAM, and a second pass would take as much again. Call backward first, "
-                    "or let go of its outputs (del loss, output)"
-                )
-            pending.abandon()
-        self._planned.notice_changes()
-        kind = self._planned.key(call)
-        call = call._replace(used=self._likely.get(kind))
-        executor = self._planned.executor(call)
-        self._pending = going = executor.begin(call)
-        program = executor.program
-        trained = program.trained_parameters
-        places = tuple(n for n, can in enumerate(program.example.trained) if can)
-        step = _Step(self, call, kind, tuple(trained), places)
-        leaves = (*trained.values(), *map(call.tensor, places))
-        made: Any = _Follow.apply(step, going, *leaves)  # type: ignore[no-untyped-call]
-        going.watch(made)
-        return program.returned.rebuilt(made, call, self.model)
+    _compiled_call_impl = property(lambda self: None)  # nor is one that was compiled before
 
-    def go_on(
-        self, step: "_Step", going: Pass, gradients: tuple[torch.Tensor | None, ...]
-    ) -> list[torch.Tensor | None]:
-        """The backward pass of a step: gradients of its parameters, then of its inputs."""
-        if torch.is_grad_enabled():
-            raise PoetError(
-                "create_graph=True asks for gradients of gradients, which a planned backward pass "
-                "does not have. Use the model inside, .model, for that"
-            )
-        with self._planned.alone():
-            going.check_waits()
-            used = tuple(each is not None for each in gradients)
-            if used != going.program.returned.used:
-                going = self._again(step, going, used)
-            made = going.go_on(gradients)
-            held = self._planned.session.buffer_bytes
-            object.__setattr__(
-                self, "peak_bytes", max(self.peak_bytes, going.machine.peak_bytes + held)
-            )
-            return [
-                *map(made.parameters.get, step.parameters),
-                *map(made.inputs.get, step.inputs),
-            ]
+    def __deepcopy__(self, memo: Any) -> Any:
+        return copy.deepcopy(self._poet.model, memo)
 
-    def _again(self, step: "_Step", going: Pass, used: tuple[bool, ...]) -> Pass:
-        """The same forward pass under a plan for the outputs that did get a gradient."""
-        going.check_unchanged(again=True)
-        self._planned.notice_changes()
-        if self._planned.key(step.call._replace(used=None)) != step.kind:
-            raise PoetError(
-                "the model, or what it was called with, has changed since the forward pass, which "
-                "must run again, since other outputs got a gradient than were planned for. Change "
-                "it after backward"
-            )
-        self._likely[step.kind] = used
-        buffers = dict(self.model.named_buffers(remove_duplicate=False))
-        old = {name: value.clone() for name, value in going.old_buffers.items()}
-        new = {name: buffers[name].clone() for name in old}
-        machine, beside_bytes = going.machine, going.output_bytes
-        going.abandon()
-        call = step.call._replace(used=used)
-        executor = self._planned.executor(call)
-        now = machine.random_state()
-        try:
-            _put(buffers, old)
-            machine.set_random_state(going.random_state)
-            return executor.begin(call, beside_bytes)
-        except BaseException as error:
-            _put(buffers, new)
-            if isinstance(error, OutOfBudget):
-                raise OutOfBudget(
-                    "other outputs of the model got a gradient than were planned for, and to run "
-                    f"it again beside them takes too much: {error}. The next call is planned for it"
-                ) from error
-            raise
-        finally:
-            machine.set_random_state(now)
+    def __copy__(self) -> Any:
+        return copy.copy(self._poet.model)
 
-    # What the model may have its own way of doing
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.model.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.model.load_state_dict(*args, **kwargs)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.model._load_from_state_dict(*args, **kwargs)
-
-    def train(self, mode: bool = True) -> "Wrapped":
-        self.model.train(mode)
-        return self
-
-    def requires_grad_(self, requires_grad: bool = True) -> "Wrapped":
-        self.model.requires_grad_(requires_grad)
-        return self
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.model.zero_grad(set_to_none)
-
-    def apply(self, fn: Callable[[nn.Module], None]) -> "Wrapped":
-        self.model.apply(fn)
-        return self
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "Wrapped":
-        self.model._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
-        return self
-
-    def extra_repr(self) -> str:
-        return self.model.extra_repr()
-
-    # What a wrapped model cannot do
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        self._refuse("copied")
-
-    def __copy__(self) -> NoReturn:
-        self._refuse("copied")
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        self._refuse("pickled")
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._poet.model.__reduce_ex__(protocol)
 
     def _replicate_for_data_parallel(self) -> NoReturn:
-        self._refuse("replicated")
-
-    def _refuse(self, what: str) -> NoReturn:
         raise PoetError(
-            f"a wrapped model cannot be {what}, since its plan is for this one: do so with the "
-            "model inside, its .model, or with its state_dict(), and wrap what comes of it"
+            "a wrapped model cannot be replicated, since its plan is for one at a time. Use "
+            "nn.parallel.DistributedDataParallel, or replicate the model inside, "
+            "poet.unwrap(model), without a plan"
         )
 
 
-def is_transformed() -> bool:
-    """Whether this runs under a transform of torch.func, or in forward mode."""
-    return (
-        torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
-    )
+def _models_class(kind: type) -> type:
+    """The class of the model, given that of one that is wrapped."""
+    if not issubclass(kind, Wrapped):
+        return kind
+    return kind.__mro__[kind.__mro__.index(Wrapped) + 1]
 
 
-class _Step(NamedTuple):
-    """A call on its way through a wrapped model."""
-
-    owner: Wrapped
-    call: Called
-    kind: Any
-    """The key of all such calls, whichever outputs get a gradient."""
-    parameters: tuple[str, ...]
-    inputs: tuple[int, ...]
-    """What may get a gradient, parameters by name and inputs by place."""
+def _put_class(small: Wrapped, kind: type) -> None:
+    object.__dict__["__class__"].__set__(small, kind)
 
 
-class _Follow(torch.autograd.Function):
-    """The tape as one node of autograd's graph."""
-
-    @staticmethod
-    def forward(ctx: Any, step: _Step, going: Pass, *leaves: torch.Tensor) -> Any:
-        ctx.step, ctx.going, ctx.token = step, going, _Token()
-        ctx.set_materialize_grads(False)  # no gradient is not one of zeros
-        outputs = going.hand_out(ctx.token)
-        trained = going.program.returned.trained
-        ctx.mark_non_differentiable(
-            *(output for output, can in zip(outputs, trained, strict=True) if not can)
-        )
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        if all(each is None for each in gradients):
-            return (None,) * len(ctx.needs_input_grad)
-        return (None, None, *ctx.step.owner.go_on(ctx.step, ctx.going, gradients))
+def _kind_like(kind: type[nn.Module]) -> type[Wrapped]:
+    """A class of wrapped models that looks like the class of the model."""
+    about = {
+        "__slots__": ("_poet",),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "forward": _Forward(kind),
+    }
+    bases = (Wrapped,) if kind is nn.Module else (Wrapped, kind)
+    try:
+        return types.new_class(kind.__name__, bases, {}, lambda space: space.update(about))
+    except TypeError as error:
+        raise PoetError(
+            f"no class can be made from {kind.__qualname__}, which a wrapped model needs: {error}"
+        ) from error
 
 
-class _Token:
-    """Lives as long as the node of autograd's graph that holds it."""
-
-
-def _put(buffers: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in values.items():
-            buffers[name].copy_(value)
+def _disguised(model: nn.Module, loop: OwnLoop) -> Wrapped:
+    """An object that has the model's attributes, all of them, and a class like the model's."""
+    small: Wrapped = object.__new__(_kind_like(type(model)))
+    object.__setattr__(small, "__dict__", model.__dict__)
+    object.__setattr__(small, "_poet", loop)
+    return small

@@ -6,6 +6,7 @@ filled again by a page-in, so that no other copy exists.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from poet.errors import PoetError
 from poet.referee.refusing import refuse_if_wrong
 from poet.runtime.step.machine import Machine
-from poet.runtime.step.passes import Pass
+from poet.runtime.step.passes import Late, Pass, late_of
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
@@ -56,7 +57,8 @@ class Executor:
             )
         heirs = graph.heir.values()
         gradients = (piece.tensor for piece in layout.input_gradients.values())
-        wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *heirs)
+        told = (i for i in (layout.norm, layout.skip) if i is not None)
+        wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *told, *heirs)
         handed_out = (*layout.outputs, *graph.heir, *heirs) if layout.tangents else ()
         self.tape = tape_of(
             graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)),
@@ -68,7 +70,11 @@ class Executor:
             for step in plan.schedule
         )
 
-    @property
+    @cached_property
+    def _late(self) -> Late:
+        return late_of(self.plan)
+
+    @cached_property
     def pages(self) -> dict[int, int]:
         """The pages that the plan needs in the store, with their bytes."""
         stored = {i for i, place in self.plan.budget.start.items() if place != "ram"}
@@ -110,7 +116,7 @@ class Executor:
         `beside_bytes` of the budget are taken by somebody else.
         """
         machine, given = self.prepared(batch, beside_bytes)
-        return Pass(self.program, self.plan, machine, self.tape, given)
+        return Pass(self.program, self.plan, machine, self.tape, self._late, given, beside_bytes)
 
     def prepared(
         self, batch: Any, beside_bytes: int = 0
@@ -118,10 +124,15 @@ class Executor:
         """A step about to begin. A batch that does not fit is refused, and nothing has happened."""
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
-        pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]
-        seats = {pair.output: homes[pair.input] for pair in pairs}
+        seats: dict[int, torch.Tensor] = {}
+        for op in graph.ops:
+            for pair in op.in_place:
+                home = homes.get(pair.input, seats.get(pair.input))
+                if home is not None:
+                    seats[pair.output] = home
+        changed = [i for i in homes if graph.consumer[i] is not None]
         given = program.given(batch)
-        self._check_apart(given, (pair.input for pair in pairs))
+        self._check_apart(given, changed)
         machine = Machine(
             graph,
             self.store,

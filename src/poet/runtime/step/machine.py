@@ -9,7 +9,7 @@ A page-in starts where the schedule has it, once there is room: real transfers a
 than planned ones, and the budget holds either way.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
@@ -67,8 +67,12 @@ class Machine:
         self._coming.clear()
         self._going.clear()
 
+    def bytes_of(self, tensors: Iterable[int]) -> int:
+        """What these take that are in RAM."""
+        return sum(self._bytes[i] for i in tensors)
+
     def hold(self, nbytes: int) -> None:
-        """Somebody else has taken so many bytes until the step ends."""
+        """Somebody else has taken so many bytes more, or fewer, until the step ends."""
         self.live_bytes += nbytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 

@@ -3,19 +3,25 @@
 The tape stops where its outputs are there, and hands them out; it goes on with their gradients. In
 between the user may change tensors that the backward pass still reads. Autograd would notice by
 their version counters, and so does this.
+
+Several passes of a model may wait at once. What each holds beside the model's own tensors counts
+for all others (`held_bytes`, `beside`), and one that is in their way gives its tensors up: it can
+then only run again, from its inputs, its random state and the buffers that it found.
 """
 
-import weakref
-from collections.abc import Generator, Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from poet.calls.references import references
 from poet.errors import PoetError
 from poet.runtime.step.machine import Machine
 from poet.runtime.step.tape import Tape
 from poet.tracer.layout import Piece
 from poet.tracer.program import Program
+from poet.values.graph import Call
 from poet.values.plan import Plan
 from poet.values.schedule import Compute
 
@@ -42,6 +48,14 @@ class _Watched(NamedTuple):
         return self.tensor._version != self.version
 
 
+class Late(NamedTuple):
+    """The tensors that a schedule reads after the outputs are handed out."""
+
+    all: frozenset[int]
+    truly: frozenset[int]
+    """Without those that a kernel is given and does not look at."""
+
+
 class Pass:
     """One step, from its forward pass to its backward pass."""
 
@@ -51,17 +65,25 @@ class Pass:
         plan: Plan,
         machine: Machine,
         tape: Tape,
+        late: Late,
         given: dict[int, torch.Tensor],
+        beside_bytes: int = 0,
     ) -> None:
         self.program, self.machine = program, machine
-        self._late = _read_late(plan)
+        layout = program.layout
+        self._late = late
+        self._moved_on: set[int] = set()
+        self._beside_bytes = beside_bytes
+        models = (*layout.parameters.values(), *layout.buffers.values())
+        self._models_bytes = machine.bytes_of(i for i in models if i in given)
+        self._input_bytes = machine.bytes_of(layout.inputs.values())
+        self._old_buffers: dict[str, torch.Tensor] | None = None
         self._watched = [
             _Watched(i, tensor, tensor._version)
             for i, tensor in given.items()
             if plan.graph.tensors[i].role in _CHANGEABLE and not tensor.is_inference()
         ]
         self.random_state = machine.random_state()
-        self._holder: weakref.ref[Any] | None = None
         self.is_waiting = True
         self._tape: Generator[Any, Any, Any] = tape.run(machine, given)
         self._made: dict[int, torch.Tensor] = self._advance(None)
@@ -71,9 +93,8 @@ class Pass:
             for i, tensor, version in self._watched
         ]
 
-    def hand_out(self, holder: Any) -> list[torch.Tensor]:
-        """The model's outputs. As long as the holder lives, a backward pass may come."""
-        self._holder = weakref.ref(holder)
+    def hand_out(self) -> list[torch.Tensor]:
+        """The model's outputs."""
         return [_seen(self._made[piece.tensor], piece) for piece in self.program.layout.pieces]
 
     def watch(self, outputs: Sequence[torch.Tensor]) -> None:
@@ -86,6 +107,8 @@ class Pass:
     @property
     def old_buffers(self) -> dict[str, torch.Tensor]:
         """The values that buffers had before the forward pass changed them."""
+        if self._old_buffers is not None:
+            return self._old_buffers
         buffers, heirs = self.program.layout.buffers, self.program.graph.heir
         return {name: self._made[i] for name, i in buffers.items() if i in heirs}
 
@@ -96,23 +119,59 @@ class Pass:
         return sum(tensors[i].nbytes for i in set(self.program.layout.outputs))
 
     @property
-    def forgotten(self) -> bool:
-        """Whether nobody can ask for the backward pass any more."""
-        return self._holder is not None and self._holder() is None
+    def held_bytes(self) -> int:
+        """What it holds in RAM beside the model's own tensors."""
+        if self.has_given_up:
+            return self.least_bytes
+        return self.machine.live_bytes - self._beside_bytes - self._models_bytes
 
-    def check_waits(self) -> None:
-        """Refuse a second backward pass."""
-        if not self.is_waiting:
-            raise PoetError(
-                "the backward pass of this step has run already, and its tensors are freed; "
-                "retain_graph=True cannot keep them. Add up the losses and call backward once, or "
-                "call the model again"
-            )
+    @property
+    def least_bytes(self) -> int:
+        """What it goes on holding when it gives up: what is the loop's, and old buffers."""
+        old = (each.untyped_storage().nbytes() for each in self.old_buffers.values())
+        return self._input_bytes + self.output_bytes + sum(old)
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it can only run again."""
+        return self._old_buffers is not None
+
+    @property
+    def needs_to_run_again(self) -> bool:
+        """Whether it has given up, or needs buffers as only it has left them."""
+        return self.has_given_up or bool(self._moved_on & self._late.truly)
+
+    def beside(self, nbytes: int) -> None:
+        """So many bytes of the budget are taken by somebody else from now on."""
+        self.machine.hold(nbytes - self._beside_bytes)
+        self._beside_bytes = nbytes
+
+    @contextlib.contextmanager
+    def while_buffers_move_on(self) -> Iterator[None]:
+        """Another pass changes buffers meanwhile, which is no change by the user."""
+        heirs = frozenset(self.program.graph.heir.values())
+        same = [each for each in self._watched if each.number in heirs and not each.is_changed]
+        try:
+            yield
+        finally:
+            moved = {id(each) for each in same if each.is_changed}
+            self._moved_on |= {each.number for each in same if id(each) in moved}
+            self._watched = [
+                each._replace(version=each.tensor._version) if id(each) in moved else each
+                for each in self._watched
+            ]
+
+    def give_up(self) -> None:
+        """Let go of all that is not needed to run again."""
+        self._old_buffers = self.old_buffers
+        self._tape.close()
+        self.machine.finish()
+        self._made = {}
 
     def check_unchanged(self, again: bool = False) -> None:
         """Refuse to go on, or to run the forward pass `again`, with what has changed since."""
         pieces = [piece.tensor for piece in self.program.layout.pieces]
-        late = self._late | {i for i in pieces if pieces.count(i) > 1}
+        late = self._late.all | {i for i in pieces if pieces.count(i) > 1}
         outputs = frozenset(pieces)
         for i, tensor, _ in (each for each in self._watched if each.is_changed):
             if i in late or (again and i not in outputs):
@@ -124,7 +183,6 @@ class Pass:
 
     def go_on(self, gradients: Sequence[torch.Tensor | None]) -> Gradients:
         """The backward pass: gradients of the outputs in, those of parameters and inputs out."""
-        self.check_waits()
         self.check_unchanged()
         self.is_waiting = False
         program = self.program
@@ -174,12 +232,24 @@ class Pass:
             torch._C._set_grad_enabled(before)
 
 
-def _read_late(plan: Plan) -> frozenset[int]:
-    """The tensors that the schedule reads after the outputs are handed out."""
-    ops = plan.graph.ops
-    runs = [ops[step.op] for step in plan.schedule if isinstance(step, Compute)]
+def late_of(plan: Plan) -> Late:
+    """What a plan reads between its outputs and its end."""
+    runs = [plan.graph.ops[step.op] for step in plan.schedule if isinstance(step, Compute)]
     handed_out = next(k for k, op in enumerate(runs) if op.calls[0].kind == "poet.tangent")
-    return frozenset(i for op in runs[handed_out + 1 :] for i in op.inputs)
+    late = runs[handed_out + 1 :]
+    read = (each for op in late for call in op.calls for each in _looked_at(call))
+    return Late(
+        frozenset(i for op in late for i in op.inputs),
+        frozenset(i for tag, i in read if tag == "tensor"),
+    )
+
+
+def _looked_at(call: Call) -> Iterator[Any]:
+    """What a call refers to, but for running statistics where those of the batch are used."""
+    is_of_batch = any(call.arguments.get(name) is True for name in ("train", "update"))
+    for name, each in references(call):
+        if not (is_of_batch and "batch_norm_backward" in call.kind and name.startswith("running")):
+            yield each
 
 
 def _seen(tensor: torch.Tensor, piece: Piece) -> torch.Tensor:

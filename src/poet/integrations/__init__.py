@@ -1,0 +1,1 @@
+"""Integrations: byte budgets in the loops of other libraries, a short file each."""
