@@ -1,6 +1,7 @@
 """What all tests share: where things are, and the command line as a function."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -30,6 +31,14 @@ class Outcome(NamedTuple):
 
 
 Poet = Callable[..., Outcome]
+
+
+PROGRESS = re.compile(
+    r"^poet: (?:.*\(\d+ of \d+ done\)|planning \d+ s: .*|step [\d,]+ of .*: loss .*|"
+    r"capturing .*)\n",
+    re.MULTILINE,
+)
+"""Lines that a command says when it takes long, as it does on a busy machine."""
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +80,7 @@ def poet_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
             main()
         captured = capsys.readouterr()
         assert isinstance(exit_info.value.code, int)
-        return Outcome(exit_info.value.code, captured.out, captured.err)
+        err = PROGRESS.sub("", captured.err)
+        return Outcome(exit_info.value.code, captured.out, err)
 
     return run

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import PROGRESS, ROOT
 from tests.docs.figures import far_apart, words
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -34,7 +34,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 def steady(text: str) -> str:
     """Without what differs from run to run: measured seconds, and the first run's installation."""
-    text = text.replace(ONCE, "")
+    text = PROGRESS.sub("", text.replace(ONCE, ""))
     text = re.sub(r"^poet: steps took .*\n", "", text, flags=re.MULTILINE)  # on a busy machine
     text = re.sub(
         r"(instructions a step +|, )[\d,]+( bytes of stack used)?$", r"\1…", text, flags=re.M

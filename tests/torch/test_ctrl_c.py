@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.conftest import INSTANCES
+from tests.conftest import INSTANCES, PROGRESS
 
 WAITS_SECONDS = 120
 SAYING = """
@@ -62,7 +62,7 @@ def interrupted(where: str, *command: str | Path, times: int = 1) -> tuple[int, 
         out, err = process.communicate(timeout=WAITS_SECONDS)
     finally:
         process.kill()
-    return process.returncode, out, re.sub(r"^now\n", "", err, flags=re.MULTILINE)
+    return process.returncode, out, re.sub(r"^now\n", "", PROGRESS.sub("", err), flags=re.MULTILINE)
 
 
 NOTHING = (130, "", "error: interrupted\n")
@@ -86,7 +86,7 @@ def test_the_methods_that_were_done_before_it_are_printed() -> None:
 
 
 def test_the_budgets_that_were_done_before_it_are_printed() -> None:
-    asked = ("--method=poet", "--time-limit=0.7", "--json")
+    asked = ("--method=poet", "--time-limit=3", "--json")
     code, out, err = interrupted("poet.planning.frontier._is_better", "frontier", LARGE, *asked)
     points = msgspec.json.decode(out)["points"]
     assert 1 <= len(points) < 12

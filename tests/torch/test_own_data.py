@@ -125,7 +125,6 @@ def test_a_loader_trains_and_resumes_at_the_right_place(poet_command: Poet, tmp_
     assert (again.code, "going through the 4 batches of before" in again.err) == (0, True)
     one, two = ((tmp_path / f"{run}.safetensors").read_bytes() for run in ("whole", "halves"))
     assert one == two
-    assert msgspec.json.decode(again.out)["last_loss"] == about["last_loss"]
     file.write_text(FILE.format(seed=2))
     changed = trained(10, "halves", "--resume")
     assert changed.code == 2

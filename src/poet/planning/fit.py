@@ -13,17 +13,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from poet.baselines.keep_all import keep_all
 from poet.errors import PoetError
 from poet.planner.proof.floor import memory_floor
 from poet.planning.advice import smallest_budget
+from poet.planning.peak import Parts, Peak, peak_of
 from poet.planning.plan import answer
 from poet.planning.question import MIN, Problem, Question, Terms
 from poet.planning.residency import in_bytes, places_of, questions
-from poet.referee.observer import Computed, Freed, Observer, Places
-from poet.referee.replay import check
-from poet.values.graph import MAX_BYTES, Graph, Role
-from poet.values.plan import PlanInterrupted, draft
+from poet.values.graph import MAX_BYTES
+from poet.values.plan import PlanInterrupted
 from poet.values.progress import CountProgress
 from poet.values.quantities import amount_text, bytes_text, parse_bytes, short_bytes_text
 from poet.values.schedule import Effort, Residency
@@ -40,19 +38,6 @@ _POINTS = 2
 """Budgets that are planned in each place."""
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in RAM at the peak, by kind. Gradients are those of parameters and of activations."""
-
-    parameter_bytes: int
-    gradient_bytes: int
-    optimizer_state_bytes: int
-    buffer_bytes: int
-    input_bytes: int
-    activation_bytes: int
-    workspace_bytes: int
-    """What the op at the peak takes beside its inputs and outputs."""
-
-
 class Least(msgspec.Struct, frozen=True, kw_only=True):
     """The least RAM with parameters in one place."""
 
@@ -61,6 +46,8 @@ class Least(msgspec.Struct, frozen=True, kw_only=True):
     """No schedule can use less."""
     smallest_bytes: int | None
     """A schedule was made in so much; None: the quick makers found none."""
+    reason: str = ""
+    """Why there is none in any budget, where that is proven."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +117,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="po
         for each in self.least:
             if each.smallest_bytes is not None and each.smallest_bytes <= self.ram_bytes:
                 return f"fits in {ram} with a plan, parameters {PLACES[each.params]}"
+        reasons = [each.reason for each in self.least if each.floor_bytes <= self.ram_bytes]
+        if reasons and all(reasons):
+            return f"does not fit in {ram}: {reasons[0]}"
         if self.floor_bytes > self.ram_bytes:
             return f"does not fit in {ram}: no schedule takes less than {self.floor_bytes:,} bytes"
         return f"no schedule was found in {ram} at a glance; poet.plan looks longer"
@@ -151,7 +141,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="po
             (
                 PLACES[each.params],
                 bytes_text(each.floor_bytes),
-                "none found" if each.smallest_bytes is None else bytes_text(each.smallest_bytes),
+                each.reason or "none found"
+                if each.smallest_bytes is None
+                else bytes_text(each.smallest_bytes),
             )
             for each in self.least
         ]
@@ -193,7 +185,7 @@ def foreseen(
     asked = in_bytes(problem, asked)
     roomy = msgspec.structs.replace(asked, ram=MAX_BYTES, reserved_bytes=0)
     whole = kept_in_ram(problem, asked)
-    at_peak = _peak(whole)
+    at_peak = peak_of(whole)
     report("the least RAM", 1, 3)
     found: dict[Residency, Question] = {}
     for params in places_of(problem, asked):
@@ -237,94 +229,23 @@ def least_of(question: Question, params: Residency) -> Least:
     """The floor of a question, and a small budget with a schedule."""
     floor = memory_floor(question.graph, question.costs, question.budget)
     until = time.monotonic() + _SMALLEST_SECONDS
+    graph, budget = question.graph, question.budget
+    stored = sum(graph.tensors[i].nbytes for i, place in budget.start.items() if place != "ram")
+    reason = ""
+    if budget.store_bytes is not None and stored > budget.store_bytes:
+        reason = f"{stored:,} bytes are to be in the store, which has {budget.store_bytes:,}"
     return Least(
         params=params,
+        reason=reason,
         floor_bytes=floor.nbytes,
         smallest_bytes=smallest_budget(question.within(1), None, until),
     )
 
 
-class _Peak(msgspec.Struct, frozen=True, kw_only=True):
-    peak_bytes: int
-    op: str
-    parts: Parts
-    joules: float
-    seconds: float
-
-
-def _peak(question: Question) -> _Peak:
-    """The step with everything kept, in parts at its peak."""
-    graph, costs = question.graph, question.costs
-    budget = msgspec.structs.replace(question.budget, transfers="serial", store_bytes=None)
-    schedule = keep_all(graph, costs, budget, Effort()).schedule
-    seen = _AtPeak(graph)
-    report = check(draft(graph, costs, budget, schedule), seen)
-    if not report.valid:
-        assert report.violation is not None
-        raise PoetError(f"the step cannot be run with all kept in RAM: {report.violation.message}")
-    held = seen.highest
-    return _Peak(
-        peak_bytes=report.peak_bytes,
-        op=seen.where,
-        parts=Parts(
-            parameter_bytes=held.get("parameter", 0),
-            gradient_bytes=held.get("gradient", 0),
-            optimizer_state_bytes=held.get("optimizer_state", 0),
-            buffer_bytes=held.get("buffer", 0),
-            input_bytes=held.get("input", 0),
-            activation_bytes=held.get("activation", 0) + held.get("output", 0),
-            workspace_bytes=report.peak_bytes - sum(held.values()),
-        ),
-        joules=report.joules,
-        seconds=report.seconds,
-    )
-
-
-class _AtPeak(Observer):
-    """What is in RAM, by role, when most is."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._there: dict[Role, int] = {}
-        self._most = -1
-        self.highest: dict[Role, int] = {}
-        self.where = "the step's start"
-
-    def on_start(self, places: Places) -> None:
-        for i, place in places.items():
-            if place in ("ram", "both"):
-                self._add(i, 1)
-        self._look("the step's start", 0)
-
-    def on_compute(self, at: int, run: Computed) -> None:
-        for i in run.brought:
-            self._add(i, 1)
-        op = self._graph.ops[run.op]
-        copies = sum(self._graph.tensors[i].nbytes for i in run.second_copies)
-        self._look(f"{op.name} ({op.phase})", run.workspace_bytes + copies)
-        for pair in run.taken_over:
-            self._add(pair.input, -1)
-            self._add(pair.output, 1)
-        for i in run.leaving:
-            self._add(i, -1)
-
-    def on_free(self, at: int, free: Freed) -> None:
-        self._add(free.tensor, -1)
-
-    def _add(self, i: int, sign: int) -> None:
-        tensor = self._graph.tensors[i]
-        self._there[tensor.role] = self._there.get(tensor.role, 0) + sign * tensor.nbytes
-
-    def _look(self, where: str, beside: int) -> None:
-        now = sum(self._there.values()) + beside
-        if now > self._most:
-            self._most, self.highest, self.where = now, dict(self._there), where
-
-
 def _prices(
     found: dict[Residency, Question],
     least: dict[Residency, Least],
-    whole: _Peak,
+    whole: Peak,
     seconds: float,
 ) -> Iterator[Price]:
     """Prices at budgets in each place that has a schedule below the place before, from keep-all

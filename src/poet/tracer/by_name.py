@@ -78,20 +78,24 @@ def layout_named(
         if known is not None:
             return known
     model, example, loss_fn, _ = shapes_by_name(text)
-    traced = capture_layout(model, loss_fn, optimizer, example=example, name=text, cache=cache)
+    try:
+        traced = capture_layout(model, loss_fn, optimizer, example=example, name=text, cache=cache)
+    except PoetError:  # a model that looks at numbers: let it, or say what is wrong with itself
+        model, example, loss_fn, _ = made_by_name(text)
+        traced = capture_layout(model, loss_fn, optimizer, example=example, name=text, cache=cache)
     if key is not None:
         kept.keep(key, traced)
     return traced
 
 
 def shapes_by_name(text: str) -> Made:
-    """The same as `made_by_name`, without bytes for what the zoo makes: it cannot run."""
+    """The same as `made_by_name`, without bytes for what the zoo makes, where it can be made so."""
     if ".py:" in text:
         return _from_file(text)
     imported_torch()
     from poet.tracer.stand_ins import built_without_bytes
 
-    return built_without_bytes(lambda: _from_zoo(text, 0))
+    return built_without_bytes(lambda: _from_zoo(text, 0)) or _from_zoo(text, 0)
 
 
 def _moved(model: Any, example: Any, on: str) -> tuple[Any, Any]:

@@ -11,7 +11,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
@@ -19,10 +23,13 @@ from poet.errors import PoetError
 Made = TypeVar("Made")
 
 
-def built_without_bytes(make: Callable[[], Made]) -> Made:
-    """What a function makes, its tensors without bytes."""
-    with _new_mode():
-        return make()
+def built_without_bytes(make: Callable[[], Made]) -> Made | None:
+    """What a function makes, its tensors without bytes; None where it looks at their numbers."""
+    try:
+        with _new_mode():
+            return make()
+    except DataDependentOutputException:  # to draw truncated normal weights, for one
+        return None
 
 
 def is_without_bytes(tensor: torch.Tensor) -> bool:

@@ -112,9 +112,9 @@ def _epochs(data: Any, name: str) -> Callable[[], Iterable[Any]]:
             f"{what} is no iterable of batches. Return a list of batches, a DataLoader, or a "
             "function that gives one for each epoch"
         )
-    if hasattr(data, "__iter__"):
+    if hasattr(data, "__iter__") and not isinstance(data, type):
         return lambda: data
-    if hasattr(data, "__getitem__"):
+    if hasattr(data, "__getitem__") and not isinstance(data, type):
         raise PoetError(
             f"{what} gives samples by number, not batches. Return "
             "torch.utils.data.DataLoader(data, batch_size=…)"
