@@ -61,7 +61,7 @@ def _import_all(entries: list[Entry]) -> None:
     torch.set_num_threads(1)
     import transformers
 
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     if any(entry.library == "timm" for entry in entries):
         timm_nets.imported()
 

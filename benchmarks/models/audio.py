@@ -93,13 +93,6 @@ ENTRIES = (
         num_conv_pos_embeddings=2,
     ),
     _waves("SEWForSequenceClassification", _heard, prepare=_unmasked, **_STEADY, squeeze_factor=1),
-    _waves(
-        "Wav2Vec2ConformerForSequenceClassification",
-        _heard,
-        prepare=_unmasked,
-        **_STEADY,
-        conv_depthwise_kernel_size=3,
-    ),
     hugging_face(
         "audio",
         "ASTForAudioClassification",

@@ -59,5 +59,5 @@ ENTRIES = (
     _vit("beit_base_patch16_224", **_NARROW, patch_size=8),
     _vit("eva02_tiny_patch14_224", **_NARROW, patch_size=8),
     _vit("pvt_v2_b0"),
-    _vit("mixer_s32_224", img_size=64, num_blocks=2, embed_dim=48),
+    _vit("vit_base_patch16_224", **_NARROW, patch_size=8, class_token=False, global_pool="avg"),
 )

@@ -41,13 +41,8 @@ def tried(entry: Entry, time_limit: float) -> Outcome:
     """What becomes of a model."""
     torch.manual_seed(0)
     started = time.monotonic()
-    batches = []
-    for _ in range(STEPS):
-        torch.manual_seed(len(batches))
-        task = entry.make()
-        batches.append(task[1])
-        if len(batches) == 1:
-            first = task
+    first, *others = (entry.make() for _ in range(STEPS))
+    batches = [first[1], *(example for _, example, _ in others)]
     optimizer = _OPTIMIZERS[entry.optimizer]
     plain = copy.deepcopy(first[0])
     outcome = _trained(first, batches, plain, optimizer, time_limit)

@@ -74,9 +74,8 @@ _BY_FUNCTION: dict[str, str] = {
         "its formula: 0.5 * (var.log() + (input - target) ** 2 / var), with a var that is positive"
     ),
     "ctc_loss": (
-        "ctc_loss needs to know how long the targets are. Give the lengths as tuples of numbers, "
-        'not as tensors, and reduction="none" with a .mean() of your own; each tuple of lengths '
-        "is a capture of its own"
+        "the alignments of ctc_loss have shapes that depend on the lengths of the targets. Take "
+        "the loss in a loop of your own, around poet.wrap(model, ...)"
     ),
     "pack_padded_sequence": (
         "a packed sequence has a shape that depends on its lengths. Give the recurrent layer the "

@@ -1,13 +1,12 @@
-"""Shape kernels: what some calls make, for traces whose own answer is wrong or missing.
+"""Shape kernels: what some calls make, for traces whose own answer is wrong.
 
 A trace asks each operator for the shapes of its results. Grouped products of experts are refused
-there unless they are in bfloat16, which is a GPU's rule; losses over alignments (CTC) are refused
-though Python numbers say how long their targets are. Only shapes are made here: the kernels that
-run are torch's own. Lengths that are in a tensor stay unknown, since the results depend on them.
+there unless they are in bfloat16, which is a GPU's rule. Only shapes are made here: the kernels
+that run are torch's own.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -56,24 +55,6 @@ def _grouped_mm(
         return torch.empty_strided(size, strides, dtype=self.dtype, device=self.device)
 
 
-def _ctc_loss(
-    fake_mode: Any,
-    func: Any,
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    input_lengths: Sequence[int],
-    target_lengths: Sequence[int],
-    blank: int = 0,
-    zero_infinity: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A loss for each sequence, and the table of alignments that its backward pass reads."""
-    steps, batch = log_probs.shape[:2]
-    places = 2 * max(target_lengths, default=0) + 1
-    with fake_mode:
-        return log_probs.new_empty([batch]), log_probs.new_empty([batch, steps, places])
-
-
 _KERNELS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     torch.ops.aten._grouped_mm.default: _grouped_mm,
-    torch.ops.aten._ctc_loss.default: _ctc_loss,
 }
