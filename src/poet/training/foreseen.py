@@ -81,10 +81,11 @@ def fit(
         batch, at = _given(model, loss_fn, optimizer, example, autocast, cache)
         owned = (*model.parameters(), *model.buffers())
         held = sum(each.nbytes for each in owned if not is_without_bytes(each))
-    on_cpu = not (isinstance(model, nn.Module) and any(x.is_cuda for x in model.parameters()))
-    asked = _terms(board, ram, params, held if on_cpu else None)
+    on_gpu = isinstance(model, nn.Module) and any(x.is_cuda for x in model.parameters())
+    here = torch.device("cuda" if on_gpu else "cpu")
+    asked = _terms(board, ram, params, None if on_gpu else held)
     layout = at(None)
-    problem, tried = _problem(layout, board)
+    problem, tried = _problem(layout, board, here)
     found = foreseen(
         problem,
         asked,
@@ -105,7 +106,7 @@ def fit(
     bounded = msgspec.structs.replace(in_bytes(problem, asked), ram=found.ram_bytes)
 
     def problem_at(size: int) -> Problem:
-        return problem if size == batch else _problem(at(size), board)[0]
+        return problem if size == batch else _problem(at(size), board, here)[0]
 
     largest = largest_batches(problem_at, batch, bounded, found.ram_bytes, progress)
     return msgspec.structs.replace(found, largest=largest)
@@ -175,14 +176,14 @@ def _gpu_bytes() -> int:
     return free + torch.cuda.memory_reserved()
 
 
-def _problem(layout: Layout, board: Device | None) -> tuple[Problem, bool]:
+def _problem(layout: Layout, board: Device | None, here: torch.device) -> tuple[Problem, bool]:
     """The step as it is planned, and whether its kernels are tried here."""
     graph = layout.rewritten("planning", fuse_updates=False).graph
     tried = board is None and _is_brief(graph)
 
     def workspaces(asked: Graph) -> tuple[int, ...]:
         if tried:
-            return workspaces_here(asked, device=torch.device("cpu"))
+            return workspaces_here(asked, device=here)
         return tuple(workspace_bytes(op, asked) for op in asked.ops)
 
     return Problem(graph, traced=layout, workspaces=workspaces), tried
