@@ -204,9 +204,11 @@ def solving(solve: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
 
 
 def small_deberta() -> nn.Module:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.DebertaV2Config(vocab_size=32, intermediate_size=16, **sizes)
-    return transformers.DebertaV2ForSequenceClassification(config)
+    kind: Any = transformers.DebertaV2ForSequenceClassification
+    made: nn.Module = kind(config)
+    return made
 
 
 def nll(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -255,8 +257,8 @@ def test_refusals_say_what_to_do(which: str) -> None:
         poet.capture(make(), loss, poet.SGD(), example=example, cache=False)
 
 
-def said_deberta() -> nn.Module:
-    model = small_deberta()
+def said_deberta() -> Any:
+    model: Any = small_deberta()
     model.config.problem_type = "single_label_classification"
     return model
 
