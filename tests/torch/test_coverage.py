@@ -65,16 +65,17 @@ def test_families(name: str) -> None:
 # What only the first pass sets
 
 
-class Guesses(Base):
+class Guesses(nn.Module):
     """Settles on a loss when it first sees labels, as classifiers of transformers do."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = {"kind": None, "calls": 0}
+        self.fc = nn.Linear(8, 8)
+        self.config: dict[str, Any] = {"kind": None, "calls": 0}
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
         if self.config["kind"] is None:
-            self.config["kind"] = "regression"  # type: ignore[assignment]
+            self.config["kind"] = "regression"
         return mse(self.fc(x), y)
 
 
@@ -123,7 +124,7 @@ def test_a_first_pass_that_computes_something_else_is_refused() -> None:
 def test_a_capture_that_fails_settles_nothing() -> None:
     class Fails(Guesses):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-            loss = super().forward(x, y)
+            loss: torch.Tensor = super().forward(x, y)
             return loss if loss > 0 else -loss
 
     model = Fails()
