@@ -65,16 +65,17 @@ def test_families(name: str) -> None:
 # What only the first pass sets
 
 
-class Guesses(Base):
+class Guesses(nn.Module):
     """Settles on a loss when it first sees labels, as classifiers of transformers do."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = {"kind": None, "calls": 0}
+        self.fc = nn.Linear(8, 8)
+        self.config: dict[str, Any] = {"kind": None, "calls": 0}
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
         if self.config["kind"] is None:
-            self.config["kind"] = "regression"  # type: ignore[assignment]
+            self.config["kind"] = "regression"
         return mse(self.fc(x), y)
 
 
@@ -123,7 +124,7 @@ def test_a_first_pass_that_computes_something_else_is_refused() -> None:
 def test_a_capture_that_fails_settles_nothing() -> None:
     class Fails(Guesses):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-            loss = super().forward(x, y)
+            loss: torch.Tensor = super().forward(x, y)
             return loss if loss > 0 else -loss
 
     model = Fails()
@@ -204,9 +205,11 @@ def solving(solve: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
 
 
 def small_deberta() -> nn.Module:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.DebertaV2Config(vocab_size=32, intermediate_size=16, **sizes)
-    return transformers.DebertaV2ForSequenceClassification(config)
+    kind: Any = transformers.DebertaV2ForSequenceClassification
+    made: nn.Module = kind(config)
+    return made
 
 
 def nll(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -255,8 +258,8 @@ def test_refusals_say_what_to_do(which: str) -> None:
         poet.capture(make(), loss, poet.SGD(), example=example, cache=False)
 
 
-def said_deberta() -> nn.Module:
-    model = small_deberta()
+def said_deberta() -> Any:
+    model: Any = small_deberta()
     model.config.problem_type = "single_label_classification"
     return model
 
