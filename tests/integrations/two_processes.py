@@ -35,7 +35,6 @@ def follow_the_example(rank: int, folder: str) -> None:
         {"bucket_cap_mb": 0.001, "gradient_as_bucket_view": True},
         {"find_unused_parameters": True},
         {"static_graph": True},
-        {"broadcast_buffers": False},
     ):
         mine, theirs = example.network(), example.network()
         planned = poet.wrap(

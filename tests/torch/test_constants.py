@@ -32,6 +32,13 @@ def changed(x: torch.Tensor, how: Callable[[torch.Tensor], Any]) -> torch.Tensor
     return flags.sum() > 2
 
 
+def shortened(x: torch.Tensor) -> torch.Tensor:
+    """The function's name does not say that it changes its second argument."""
+    rows = torch.full((4, 2), 10.0)
+    nn.functional.embedding((x[0, :2] > 0).long(), rows, max_norm=1.0)
+    return rows
+
+
 DECISIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "positions": lambda x: (torch.arange(x.shape[1]).diff() == 1).all(),
     "packed": lambda x: (torch.tensor([[0, 1, 0, 1]]).diff() != 1).any(),
@@ -46,6 +53,7 @@ NOT_KNOWN: dict[str, Callable[[torch.Tensor], Any]] = {
     "an item set to an input": lambda x: changed(x, lambda view: view.__setitem__(0, x[0, 0])),
     "an input added": lambda x: changed(x, lambda view: view.__iadd__(x[0, :3])),
     "an operator below": lambda x: changed(x, lambda v: torch.ops.aten.add_(v, x[0, :3])),
+    "rows cut short by an input": lambda x: shortened(x).sum() > 20,
     "a result put there": lambda x: changed(x, lambda v: torch.add(v, x[0, :3], out=v)),
 }
 
