@@ -208,15 +208,16 @@ class Averaging(nn.Module):
 
 
 def test_each_pass_has_its_own_buffers() -> None:
-    def together(net: Any) -> None:
-        (net(X) * net(2 * X)).sum().backward()
-
-    def one_by_one(net: Any) -> None:
-        for loss in [net(k * X).sum() for k in (1, 2, 3)]:
-            loss.backward()
-
-    small, plain = pair(Averaging())
-    for loop in (together, one_by_one):
+    small, plain = pair(Averaging(in_place=True))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (copy.deepcopy(plain)(X) * plain(X) * plain(2 * X)).sum().backward()
+    plain = Averaging(in_place=False)  # what eager PyTorch cannot do otherwise
+    plain.load_state_dict(small.state_dict())
+    loops: list[Callable[[Any], Any]] = [
+        lambda net: (net(X) * net(2 * X)).sum().backward(),
+        lambda net: [loss.backward() for loss in [net(k * X).sum() for k in (1, 2, 3)]],
+    ]
+    for loop in loops:
         for _ in range(2):
             check_same(left(small, loop), left(plain, loop))
 
