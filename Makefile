@@ -13,15 +13,21 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# What the demo asks for; less is enough to see that it works.
+DEMO_PLAN ?= --time-limit 20
+DEMO_MODEL ?= resnet18-cifar?batch=16
+DEMO_PROFILE ?= --seconds 4
+DEMO_TRAIN ?= --steps 20 --time-limit 10
+
 .PHONY: demo demo-resnet18-m4 demo-bert-m4 test quick check bench setup wheel clean compiler browser emulator
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
 	@mkdir -p build
-	$(BIN)/poet plan instances/resnet18_cifar-m4.json --ram 500KB --deadline 1.5x --time-limit 20 -o build/demo.json --force
+	$(BIN)/poet plan instances/resnet18_cifar-m4.json --ram 500KB --deadline 1.5x $(DEMO_PLAN) -o build/demo.json --force
 	$(BIN)/poet check build/demo.json
-	$(BIN)/poet profile "resnet18-cifar?batch=16" --optimizer "adam?lr=0.001" --store build/pages --seconds 4 -o build/profile.json --force > build/profile.txt
-	$(BIN)/poet train "resnet18-cifar?batch=16" --ram 64MB --store build/pages --costs build/profile.json --steps 20 --time-limit 10
+	$(BIN)/poet profile "$(DEMO_MODEL)" --optimizer "adam?lr=0.001" --store build/pages $(DEMO_PROFILE) -o build/profile.json --force > build/profile.txt
+	$(BIN)/poet train "$(DEMO_MODEL)" --ram 64MB --store build/pages --costs build/profile.json $(DEMO_TRAIN)
 	$(BIN)/poet report build/demo.json -o build/report.html --force
 
 demo-resnet18-m4: setup

@@ -17,6 +17,7 @@ from benchmarks import (
     floors,
     fuzz,
     kills,
+    models,
     peaks,
     planner,
     predict,
@@ -45,6 +46,7 @@ REGISTRY: dict[str, Callable[[], None]] = {
     **floors.BENCHMARKS,
     **boards.BENCHMARKS,
     **thousands.BENCHMARKS,
+    **models.BENCHMARKS,
     **results.BENCHMARKS,
 }
 

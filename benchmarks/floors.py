@@ -22,7 +22,7 @@ def floors() -> None:
     console, rows, failed = Console(), [], []
     for name in MODELS:
         asked = terms("nrf52840", params="streamed")
-        tiles, pieces = questions(read_problem(name), asked)
+        tiles, pieces = questions(read_problem(name, "sgd"), asked)
         before, after = _floor(tiles), _floor(pieces)
         small = pieces.within(1)
         found = enough_bytes([small])

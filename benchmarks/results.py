@@ -76,7 +76,7 @@ def _frontier(name: str, model: str, board: str | None) -> Frontier:
         return msgspec.json.decode(file.read_bytes(), type=Frontier)
     source = str(ROOT / model) if model.endswith(".json") else model
     effort = comparing(SECONDS, cores())
-    made = frontier(read_problem(source), terms(board), effort, POINTS, COMPARED)
+    made = frontier(read_problem(source, "sgd"), terms(board), effort, POINTS, COMPARED)
     file.write_bytes(msgspec.json.encode(made))
     return made
 

@@ -61,9 +61,11 @@ SHARES = {"55%": 1.0, "32%": 3.0}
 QUESTIONS = (
     Question("GPT-2, 24 layers", lambda: gpt2(24), SHARES),
     Question("GPT-2, 48 layers", lambda: gpt2(48), SHARES),
-    Question("BERT, 36 layers", lambda: read_problem("bert-tiny?layers=36&batch=8"), SHARES),
-    Question("ViT-Ti, 36 layers", lambda: read_problem("vit-tiny?layers=36&batch=8"), SHARES),
-    Question("U-Net", lambda: read_problem("unet"), {"221MB": 2.0}),
+    Question("BERT, 36 layers", lambda: read_problem("bert-tiny?layers=36&batch=8", "sgd"), SHARES),
+    Question(
+        "ViT-Ti, 36 layers", lambda: read_problem("vit-tiny?layers=36&batch=8", "sgd"), SHARES
+    ),
+    Question("U-Net", lambda: read_problem("unet", "sgd"), {"221MB": 2.0}),
 )
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from poet.reports.page.charts import plot
     from poet.runtime.stores.file_store import FileStore
     from poet.runtime.stores.memory_store import MemoryStore
+    from poet.training.foreseen import fit
     from poet.training.trainer import Trainer
     from poet.training.wrapped import unwrap, wrap
 
@@ -38,6 +39,7 @@ _LATE = {
     "MemoryStore": "poet.runtime.stores.memory_store",
     "Trainer": "poet.training.trainer",
     "emit": "poet.firmware.emit",
+    "fit": "poet.training.foreseen",
     "plot": "poet.reports.page.charts",
     "profile": "poet.profiling.measuring",
     "unwrap": "poet.training.wrapped",
@@ -86,6 +88,7 @@ __all__ = [
     "draft",
     "emit",
     "find_device",
+    "fit",
     "places",
     "plan",
     "plot",

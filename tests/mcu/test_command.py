@@ -1,9 +1,15 @@
 """`poet emit`, `poet emulate` and `poet card` as a person types them."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 import poet
 from poet.firmware.card.safetensors import read_safetensors, write_safetensors
@@ -11,6 +17,8 @@ from poet.values.plan import Plan, draft
 from tests.conftest import Poet
 
 from .conftest import Planner
+
+pytestmark = pytest.mark.usefixtures("references")
 
 MLP = "mlp?size=8&hidden=16&layers=1"
 
@@ -45,6 +53,30 @@ def test_from_a_plan_to_trained_weights(
     done = poet_command("emulate", out)  # more steps than the reference has: nothing to compare
     assert done.code == 0
     assert "not compared with PyTorch" in done.err
+
+
+def test_sigterm_leaves_no_folder_and_no_firmware_behind(
+    planned: Planner, poet_command: Poet, tmp_path: Path
+) -> None:
+    plan, out = written(planned(MLP, "13 KB"), tmp_path), tmp_path / "fw"
+    assert poet_command("emit", plan, "-o", out, "--steps", "1").code == 0
+    beside = tmp_path / "tmp"
+    beside.mkdir()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "poet", "emulate", out, "--steps", "1000000000"],
+        env=os.environ | {"TMPDIR": str(beside)}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        while not any(beside.glob("poet-emulate-*/train")) or not (started := children.read_text()):
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.terminate()
+        assert running.wait(60) == 128 + signal.SIGTERM
+    finally:
+        running.kill()
+    assert not any(beside.iterdir())
+    assert not any(Path(f"/proc/{child}").exists() for child in started.split())
 
 
 def test_weights_that_are_not_pytorchs_are_a_failed_check(

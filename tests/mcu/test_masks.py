@@ -20,7 +20,7 @@ from poet.firmware.write.kernels import statements
 from poet.values.graph import Call
 
 from . import nets
-from .conftest import NETS, Emitter, Planner, built_kernels
+from .conftest import NETS, SANITIZED, Emitter, Planner, built_kernels
 from .test_kernels import at, same, struct
 
 SHAPE = (2, 3, 4, 5)
@@ -284,7 +284,7 @@ def test_networks_that_need_masks(
     folder = emitted(plan, **how)
     if net == "rules":
         made, _ = read_folder(folder)
-        build(folder, made, "EXTRA=-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
+        build(folder, made, f"EXTRA={SANITIZED}")
     assert emulate(folder).differences == ()
     against = compare_card(folder)
     assert against is not None

@@ -14,7 +14,7 @@ from poet.firmware.emulate.emulation import emulate
 from poet.referee.replay import check
 from poet.values.quantities import parse_bytes
 
-from .conftest import NETS, ROOT
+from .conftest import NETS, ROOT, SANITIZED
 from .forced import BOARD, forced_plan, graph_in_pieces, trained_on_host, with_random_ways
 from .test_boards import assert_inside
 
@@ -88,7 +88,7 @@ def test_no_complaints_from_the_sanitizers(tmp_path: Path) -> None:
     graph = graph_in_pieces(f"{ROOT}/{NETS}:mixed", "adam")
     costs, ways = with_random_ways(graph, random.Random(7))
     plan = forced_plan(graph, costs, ways)
-    trained_on_host(plan, tmp_path / "c", extra="-fsanitize=address,undefined -g")
+    trained_on_host(plan, tmp_path / "c", extra=SANITIZED)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the tests with torch share: one thread, so that bits repeat, and a cache of their own."""
+"""What the tests with torch share: one thread, so that bits repeat, and a model of a user's."""
 
 import importlib.util
 import os
@@ -14,14 +14,12 @@ if importlib.util.find_spec("torch") is None and not os.environ.get("CI"):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _torch() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POET_CACHE", str(tmp_path_factory.mktemp("captures")))
-        yield
+    yield
     torch.set_num_threads(before)
 
 

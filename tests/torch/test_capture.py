@@ -366,12 +366,12 @@ BAD: dict[str, tuple[Any, Any, Any, Any, str]] = {
     "no module": (lambda: F.relu, (X, Y), F.cross_entropy, None, "must be a torch.nn.Module"),
     "writes a parameter": (Meddling, (X, Y), F.cross_entropy, None, "changes its parameter"),
     "unknown optimizer": (
-        two_layers, (X, Y), F.cross_entropy, lambda m: torch.optim.Rprop(m.parameters()),
-        "torch.optim.rprop.Rprop",
+        two_layers, (X, Y), F.cross_entropy, lambda m: torch.optim.Muon([m[0].weight]),
+        "arithmetic of torch.optim.Muon, only",
     ),
     "unknown option": (
         two_layers, (X, Y), F.cross_entropy,
-        lambda m: torch.optim.Adam(m.parameters(), amsgrad=True), "amsgrad=True",
+        lambda m: torch.optim.Adam(m.parameters(), fused=True), "fused=True",
     ),
     "tensor as rate": (
         two_layers, (X, Y), F.cross_entropy,

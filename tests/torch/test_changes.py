@@ -143,7 +143,8 @@ def test_a_change_is_trained_as_eager_trains_it(
         expected, found, eager, model = both(CHANGES[which], sgd, **paged)
     assert all(map(same_bits, expected, found))
     assert all(map(same_bits, eager.state_dict().values(), model.state_dict().values()))
-    assert "because of a change: " in caplog.text
+    anew = which != "momentum"  # a torch optimizer's is an input of the step
+    assert ("because of a change: " in caplog.text) == anew
 
 
 def test_what_no_step_reads_is_no_change(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.conftest import INSTANCES
+from tests.conftest import INSTANCES, PROGRESS
 
 WAITS_SECONDS = 120
 SAYING = """
@@ -61,7 +62,7 @@ def interrupted(where: str, *command: str | Path, times: int = 1) -> tuple[int, 
         out, err = process.communicate(timeout=WAITS_SECONDS)
     finally:
         process.kill()
-    return process.returncode, out, re.sub(r"^now\n", "", err, flags=re.MULTILINE)
+    return process.returncode, out, re.sub(r"^now\n", "", PROGRESS.sub("", err), flags=re.MULTILINE)
 
 
 NOTHING = (130, "", "error: interrupted\n")
@@ -75,6 +76,21 @@ LARGE = INSTANCES / "bert-m4.json"
 )
 def test_while_a_comparison_plans(command: tuple[str, ...]) -> None:
     assert interrupted(PLANNING, *command, "--time-limit=600") == NOTHING
+
+
+def test_the_methods_that_were_done_before_it_are_printed() -> None:
+    asked = ("--ram=60MB", "--method=dtr", "--method=poet", "--time-limit=600", "--json")
+    code, out, err = interrupted(PLANNING, "compare", LARGE, *asked)
+    assert (code, err) == (0, "poet: interrupted: 1 of 2 methods were done\n")
+    assert [row["method"] for row in msgspec.json.decode(out)["rows"]] == ["dtr"]
+
+
+def test_the_budgets_that_were_done_before_it_are_printed() -> None:
+    asked = ("--method=poet", "--time-limit=3", "--json")
+    code, out, err = interrupted("poet.planning.frontier._is_better", "frontier", LARGE, *asked)
+    points = msgspec.json.decode(out)["points"]
+    assert 1 <= len(points) < 12
+    assert (code, err) == (0, f"poet: interrupted: {len(points)} of 12 budgets were done\n")
 
 
 def test_no_training_starts_after_it(tmp_path: Path) -> None:

@@ -192,19 +192,27 @@ class Averaging(nn.Module):
 
     average: torch.Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, in_place: bool) -> None:
         super().__init__()
-        self.layer = nn.Linear(8, 8)
+        self.layer, self.in_place = nn.Linear(8, 8), in_place
         self.register_buffer("average", torch.zeros(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = self.layer(x)
-        self.average = 0.9 * self.average + 0.1 * made.detach().mean(0)
+        now = 0.1 * made.detach().mean(0)
+        if self.in_place:
+            self.average.mul_(0.9).add_(now)
+        else:
+            self.average = self.average * 0.9 + now
         return made * self.average
 
 
 def test_each_pass_has_its_own_buffers() -> None:
-    small, plain = pair(Averaging())
+    small, plain = pair(Averaging(in_place=True))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (copy.deepcopy(plain)(X) * plain(X) * plain(2 * X)).sum().backward()
+    plain = Averaging(in_place=False)  # what eager PyTorch cannot do otherwise
+    plain.load_state_dict(small.state_dict())
     loops: list[Callable[[Any], Any]] = [
         lambda net: (net(X) * net(2 * X)).sum().backward(),
         lambda net: [loss.backward() for loss in [net(k * X).sum() for k in (1, 2, 3)]],

@@ -42,7 +42,14 @@ def test_plans_survive_json_both_ways(seed: int, tmp_path: Path) -> None:
     again = read_json(path, Plan)
     assert again == plan
     assert again.graph.fingerprint == plan.graph.fingerprint
-    assert poet.check(again) == poet.check(plan)
+    assert poet.check(again) == poet.check(plan) == poet.check(path) == poet.check(str(path))
+
+
+def test_what_is_no_plan_is_not_checked(tmp_path: Path) -> None:
+    with pytest.raises(PoetError, match="a Graph cannot be checked: give a plan, or its file"):
+        poet.check(random_plan(0).graph)  # type: ignore[arg-type]
+    with pytest.raises(PoetError, match=r"cannot read .*none\.json"):
+        poet.check(tmp_path / "none.json")
 
 
 def test_the_file_says_what_design_says(tmp_path: Path) -> None:

@@ -103,6 +103,15 @@ def test_amounts_for_people() -> None:
     assert (share_text(0.125), share_text(0.00123, 2)) == ("12.5 %", "0.12 %")
 
 
+@pytest.mark.parametrize("given", [0.6, "0.6", 0.004])
+def test_a_fraction_of_a_byte_is_no_budget(given: float | str) -> None:
+    share = f"{100 * float(given):g}%"
+    with pytest.raises(PoetError, match=f'less than one byte.* write "{share}"'):
+        parse_bytes(given, "RAM budget")  # type: ignore[arg-type]
+    assert parse_bytes("0.5 KB") == 500
+    assert parse_bytes(0) == 0
+
+
 @pytest.mark.parametrize(("text", "share"), [("60%", 0.6), (" 7.5 % ", 0.075), ("100%", 1.0)])
 def test_shares(text: str, share: float) -> None:
     assert parse_share(text) == pytest.approx(share)

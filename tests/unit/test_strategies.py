@@ -12,17 +12,28 @@ from poet.planner.search.portfolio import COUNTED, TIMED, search
 from poet.values.schedule import Effort
 from tests.conftest import INSTANCES
 
+SEVERAL = 3
+
 
 def steps_of(
-    monkeypatch: pytest.MonkeyPatch, instance: str, ram_bytes: int, **effort: Any
+    monkeypatch: pytest.MonkeyPatch,
+    instance: str,
+    ram_bytes: int,
+    until: set[str] | None = None,
+    **effort: Any,
 ) -> list[str]:
-    """The names of the strategies whose steps were done in a search."""
+    """The names of the strategies whose steps were done in a search.
+
+    It ends when all of `until` have done several.
+    """
     done: list[str] = []
 
     def noted(strategy: type, step: Callable[[Any], None]) -> Callable[[Any], None]:
         def step_and_note(self: Any) -> None:
             done.append(strategy.__name__)
             step(self)
+            if until and all(done.count(name) >= SEVERAL for name in until):
+                self.worker.incumbent.stop()
 
         return step_and_note
 
@@ -53,8 +64,10 @@ def test_counted_rounds_come_after_the_climb_and_a_step_of_proof_after_each(
 def test_by_the_clock_search_and_proof_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who else comes to it in the time is the machine's."""
     monkeypatch.setattr(strategies, "WHOLE_WINDOWS", (4,))
-    done = steps_of(monkeypatch, "resnet18_cifar-m4", 330_000, time_limit_seconds=8, threads=2)
-    assert {"Opening", "ProofByRate", "Annealing"} <= set(done)
+    turns = {"ProofByRate", "Annealing"}
+    effort: dict[str, Any] = {"time_limit_seconds": 120, "threads": 2, "until": turns}
+    done = steps_of(monkeypatch, "resnet18_cifar-m4", 330_000, **effort)
+    assert {"Opening", *turns} <= set(done)
     assert set(done) <= {strategy.__name__ for strategy in TIMED}
     assert done.count("Opening") == 1
 

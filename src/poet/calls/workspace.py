@@ -16,6 +16,7 @@ given as `kernels` (`poet.profiling.scratch`).
 
 from collections.abc import Mapping, Sequence
 
+from poet.calls import updates
 from poet.calls.loops import Loop
 from poet.calls.pieces.ways import Way
 from poet.calls.references import (
@@ -26,7 +27,7 @@ from poet.calls.references import (
     storage,
     storage_bytes,
 )
-from poet.calls.updates import needs_temporary
+from poet.calls.updates import ALL_UPDATES
 from poet.values.graph import Call, Graph, Op
 
 
@@ -114,11 +115,12 @@ def _last_uses(op: Op) -> dict[Reference, int]:
 
 
 def temporary_bytes(op: Op, call: Call, graph: Graph, tile: Mapping[int, int] = {}) -> int:
-    """One parameter's bytes, or a tile's, for an update that needs them."""
-    if not needs_temporary(call.kind, call.arguments):
+    """What an update takes for itself, for its whole parameter or a tile of it."""
+    if call.kind not in ALL_UPDATES:
         return 0
-    return sum(
+    held = sum(
         tile.get(reference[1], storage_bytes(graph, op, reference))
         for name, reference in references(call)
         if name == "parameter"
     )
+    return updates.temporary_bytes(call.kind, call.arguments, held)

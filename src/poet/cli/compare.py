@@ -45,7 +45,7 @@ def compare(
     deadline: DeadlineOption = None,
     costs: CostsOption = None,
     transfers: TransfersOption = None,
-    optimizer: OptimizerOption = "sgd",
+    optimizer: OptimizerOption = None,
     params: ParamsOption = "auto",
     method: MethodsOption = None,
     time_limit: TimeLimitOption = 20.0,
@@ -56,7 +56,7 @@ def compare(
 ) -> None:
     """POET and every baseline on one problem, in one table."""
     asked = asked_terms(model, device, ram, deadline, costs, transfers, params)
-    problem = asked_problem(model, optimizer, cache)
+    problem = asked_problem(model, optimizer, asked, cache)
     effort = comparing(time_limit, threads or cores(), seed)
     with progress_bar() as show:
         found = compared(problem, asked, effort, method or COMPARED, show)
@@ -65,6 +65,8 @@ def compare(
         print_json({"rows": told})
     else:
         _show(found)
+    if found.interrupted:
+        say(f"interrupted: {len(found.rows)} of {len(method or COMPARED)} methods were done")
     for text in surprises(found.rows):
         say(text)
     if not any(row.joules is not None for row in found.rows):

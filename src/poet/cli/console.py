@@ -1,9 +1,14 @@
-"""What commands say: data on stdout, talk on stderr, progress on a terminal's stderr alone."""
+"""What commands say: data on stdout, talk on stderr, where progress is, too.
+
+On a terminal progress is a bar or a line that changes. Where stderr is a pipe or a file, it is a
+line now and then, and what is done within seconds says nothing.
+"""
 
 import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,6 +29,8 @@ PAIRS: "tuple[tuple[str, Align], ...]" = (("", "left"), ("", "left"))
 """The heads of a table of labels and texts."""
 _QUIET_SECONDS = 2.0
 """A capture that takes no longer says nothing."""
+_SELDOM_SECONDS = 10.0
+"""From line to line, where nobody may be looking."""
 
 
 def print_json(value: Any) -> None:
@@ -65,8 +72,7 @@ def listening() -> Iterator[None]:
         (logger, _Said(), logging.WARNING),
         (training, logging.NullHandler(), logging.INFO),
     ]
-    if sys.stderr.isatty():
-        handlers.append((capturing, _Capturing(), logging.INFO))
+    handlers.append((capturing, _Capturing(), logging.INFO))
     before = [(each, each.level) for each, _, _ in handlers]
     for each, handler, level in handlers:
         each.addHandler(handler)
@@ -89,6 +95,19 @@ class _Said(logging.Handler):
             say(record.getMessage())
 
 
+class Seldom:
+    """Says the latest of many texts, at most every few seconds: the first when so long is over."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= _SELDOM_SECONDS:
+            self._last = now
+            say(text)
+
+
 class _Capturing(logging.Handler):
     """A line that says how far a long capture has come."""
 
@@ -96,11 +115,15 @@ class _Capturing(logging.Handler):
         super().__init__()
         self._status: Status | None = None
         self._timer: threading.Timer | None = None
+        self._seldom: Seldom | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if text.startswith("captured"):
             self._end()
+        elif not sys.stderr.isatty():
+            self._seldom = self._seldom or Seldom()
+            self._seldom(text)
         elif self._status is not None:
             self._status.update(text)
         else:
@@ -114,7 +137,7 @@ class _Capturing(logging.Handler):
             self._timer.cancel()
             self._timer.join()
             self._status.stop()
-        self._timer = self._status = None
+        self._timer = self._status = self._seldom = None
 
     def close(self) -> None:
         self._end()
@@ -129,9 +152,10 @@ def stderr_console() -> "Console":
 
 @contextmanager
 def progress_bar() -> Iterator[CountProgress]:
-    """A progress bar on a terminal's stderr, and nothing anywhere else."""
+    """A progress bar on a terminal's stderr, and a line now and then anywhere else."""
     if not sys.stderr.isatty():
-        yield lambda what, done, count: None
+        seldom = Seldom()
+        yield lambda what, done, count: seldom(f"{what} ({done} of {count} done)")
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -151,22 +175,22 @@ def progress_bar() -> Iterator[CountProgress]:
 
 
 @contextmanager
-def planning_line() -> Iterator[Callable[[SearchProgress], None] | None]:
-    """A line on a terminal's stderr that says how far the planner has come."""
+def planning_line() -> Iterator[Callable[[SearchProgress], None]]:
+    """A line on stderr that says how far the planner has come."""
     if not sys.stderr.isatty():
-        yield None
+        seldom = Seldom()
+        yield lambda progress: seldom(_planning_text(progress))
         return
     with stderr_console().status("planning …") as status:
+        yield lambda progress: status.update(_planning_text(progress))
 
-        def show(progress: SearchProgress) -> None:
-            text = f"planning {progress.seconds:.0f} s: no schedule yet"
-            if progress.joules:
-                gap = max(0.0, 1 - progress.bound_joules / progress.joules)
-                text = (
-                    f"planning {progress.seconds:.0f} s: {amount_text(progress.joules, 'J')}, "
-                    f"at least {amount_text(progress.bound_joules, 'J')}, gap {gap:.2%} "
-                    "(Ctrl-C: the best so far)"
-                )
-            status.update(text)
 
-        yield show
+def _planning_text(progress: SearchProgress) -> str:
+    if not progress.joules:
+        return f"planning {progress.seconds:.0f} s: no schedule yet"
+    gap = max(0.0, 1 - progress.bound_joules / progress.joules)
+    return (
+        f"planning {progress.seconds:.0f} s: {amount_text(progress.joules, 'J')}, "
+        f"at least {amount_text(progress.bound_joules, 'J')}, gap {gap:.2%} "
+        "(Ctrl-C: the best so far)"
+    )

@@ -16,6 +16,8 @@ from typing import NoReturn
 from poet.cli.exit_codes import INTERRUPTED
 
 _IMPORT_SECONDS, _LOOK_SECONDS = 1.0, 0.02
+_SHELLS_OWN = 128
+"""What a shell adds to the number of the signal that ended a process."""
 
 
 @contextmanager
@@ -49,6 +51,25 @@ def hearing_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, last)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, usual)
+
+
+@contextmanager
+def ending_well() -> Iterator[None]:
+    """While this holds, SIGTERM unwinds: temporary folders go, and processes that were started."""
+    usual = signal.getsignal(signal.SIGTERM)
+    if usual is not signal.SIG_DFL:
+        yield
+        return
+
+    def heard(number: int, _: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is unwound is not broken off again
+        raise SystemExit(_SHELLS_OWN + number)
+
+    signal.signal(signal.SIGTERM, heard)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

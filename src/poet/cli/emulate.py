@@ -6,6 +6,7 @@ import msgspec
 import typer
 
 from poet.cli.console import PAIRS, print_json, progress_bar, say, show_table, tell
+from poet.cli.ctrl_c import ending_well
 from poet.cli.exit_codes import CHECK_FAILED
 from poet.cli.options import FolderArgument, JsonFlag
 from poet.values.graph import printable
@@ -61,7 +62,7 @@ def emulate(
     from poet.firmware.write.folder import read_firmware
 
     made = read_firmware(folder)
-    with progress_bar() as show:
+    with ending_well(), progress_bar() as show:
         show(f"training on {made.target}", 0, steps or made.steps)
         run = emulated(
             folder, steps, seconds,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from poet.cli.console import print_json, progress_bar, show_table
+from poet.cli.console import print_json, progress_bar, say, show_table
 from poet.cli.options import (
     CacheFlag,
     CostsOption,
@@ -39,7 +39,7 @@ def frontier(
     deadline: DeadlineOption = None,
     costs: CostsOption = None,
     transfers: TransfersOption = None,
-    optimizer: OptimizerOption = "sgd",
+    optimizer: OptimizerOption = None,
     params: ParamsOption = "auto",
     method: MethodsOption = None,
     time_limit: TimeLimitOption = 5.0,
@@ -60,10 +60,12 @@ def frontier(
         check_kind(path)
         check_writable(path, force)
     asked = asked_terms(model, device, None, deadline, costs, transfers, params)
-    problem = asked_problem(model, optimizer, cache)
+    problem = asked_problem(model, optimizer, asked, cache)
     effort = comparing(time_limit, threads or cores(), seed)
     with progress_bar() as show:
         found = found_along(problem, asked, effort, points, method or COMPARED, show)
+    if found.interrupted:
+        say(f"interrupted: {len(found.points)} of {points} budgets were done")
     for path in output or []:
         write_frontier(found, path, force)
     if json:

@@ -22,6 +22,7 @@ from poet.cli.ctrl_c import hearing_ctrl_c
 from poet.cli.devices import devices
 from poet.cli.emit import emit
 from poet.cli.emulate import emulate
+from poet.cli.fit import fit
 from poet.cli.frontier import frontier
 from poet.cli.models import models
 from poet.cli.plan import plan
@@ -37,7 +38,7 @@ app = typer.Typer(
     help="Plan neural-network training in little memory, at the least energy.",
 )
 for command in (
-    devices, models, plan, check, compare, frontier, profile, train, emit, emulate, report,
+    devices, models, fit, plan, check, compare, frontier, profile, train, emit, emulate, report,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(card, name="card")

@@ -14,6 +14,7 @@ import typer
 from poet.devices import find_device
 from poet.errors import PoetError
 from poet.planning.compare import COMPARED
+from poet.planning.defaults import OPTIMIZER, SMALL_OPTIMIZER
 from poet.planning.question import Problem, Terms, read_costs, read_problem, terms
 from poet.values.schedule import Params
 
@@ -56,7 +57,11 @@ TransfersOption = Annotated[
     typer.Option(help="How transfers take time. Default: as the device; instances: free."),
 ]
 OptimizerOption = Annotated[
-    str, typer.Option(help="Of a captured model: none, sgd, adam, adamw?weight_decay=0.1.")
+    str | None,
+    typer.Option(
+        help="Of a captured model: none, sgd, adam, adamw?weight_decay=0.1. "
+        f"Default: {OPTIMIZER}; {SMALL_OPTIMIZER} for a microcontroller."
+    ),
 ]
 GranularityOption = Annotated[
     Literal["planning", "op"], typer.Option(help="Of a captured model: merged ops, or each.")
@@ -115,14 +120,20 @@ def asked_terms(
 
 def asked_problem(
     model: str,
-    optimizer: str,
+    optimizer: str | None,
+    asked: Terms,
     cache: bool,
     granularity: Literal["planning", "op"] = "planning",
     fuse_updates: bool = False,
 ) -> Problem:
     """The step that a model argument names."""
     return read_problem(
-        model, optimizer, granularity=granularity, fuse_updates=fuse_updates, cache=cache
+        model,
+        optimizer,
+        board=asked.runs_on,
+        granularity=granularity,
+        fuse_updates=fuse_updates,
+        cache=cache,
     )
 
 

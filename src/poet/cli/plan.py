@@ -50,7 +50,7 @@ def plan(
     deadline: DeadlineOption = None,
     costs: CostsOption = None,
     transfers: TransfersOption = None,
-    optimizer: OptimizerOption = "sgd",
+    optimizer: OptimizerOption = None,
     granularity: GranularityOption = "planning",
     fuse_updates: FuseUpdatesFlag = False,
     cache: CacheFlag = True,
@@ -94,7 +94,7 @@ def plan(
     asked = asked_terms(
         model, device, ram, deadline, costs, transfers, params, not no_paging, not no_remat
     )
-    problem = asked_problem(model, optimizer, cache, granularity, fuse_updates)
+    problem = asked_problem(model, optimizer, asked, cache, granularity, fuse_updates)
     if asked.costs is None and problem.costs is None:
         _say_estimates(problem.graph)
     with planning_line() as progress:

@@ -15,6 +15,7 @@ from poet.cli.options import (
     JsonFlag,
     TrainedModelArgument,
 )
+from poet.planning.defaults import HERE, OPTIMIZER
 from poet.values.files import check_writable, write_json
 from poet.values.optimizers import parse_optimizer
 
@@ -53,13 +54,13 @@ def profile(
     ] = None,
     optimizer: Annotated[
         str, typer.Option(help="none, sgd, adam, adamw?weight_decay=0.1: as for what uses it.")
-    ] = "sgd",
+    ] = OPTIMIZER,
     granularity: GranularityOption = "planning",
     fuse_updates: FuseUpdatesFlag = False,
     seconds: Annotated[float, typer.Option(help="About how long to repeat steps.", min=0.1)] = 20.0,
     power: Annotated[
         str | None,
-        typer.Option(help="The board whose watts to take where no counter is. Default: laptop."),
+        typer.Option(help=f"The board whose watts to take where no counter is. Default: {HERE}."),
     ] = None,
     cache: CacheFlag = True,
     force: ForceFlag = False,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from poet.cli.console import PAIRS, print_json, say, show_table, stderr_console
+from poet.cli.console import PAIRS, Seldom, print_json, say, show_table, stderr_console
 from poet.cli.exit_codes import DONE, INTERRUPTED
 from poet.cli.options import (
     CacheFlag,
@@ -30,6 +30,7 @@ from poet.cli.options import (
     TrainedModelArgument,
 )
 from poet.errors import PoetError
+from poet.planning.defaults import HERE, OPTIMIZER
 from poet.planning.question import MIN
 from poet.profiling.power import find_counter
 from poet.reports.summaries import (
@@ -47,9 +48,12 @@ from poet.values.quantities import amount_text, bytes_text, parse_bytes, parse_s
 if TYPE_CHECKING:
     from poet.runtime.state.checkpoints import Origin
     from poet.runtime.state.generations import Generations
+    from poet.tracer.by_name import Made
     from poet.training.trainer import Trainer
 
 _EVERY = 100
+Stream = Callable[[int, str | None], Iterator[Any]]
+"""Batches from a number on, where the one before has this digest."""
 
 
 def train(
@@ -63,15 +67,21 @@ def train(
     ] = None,
     optimizer: Annotated[
         str, typer.Option(help="sgd, adam, adamw, with options: sgd?lr=0.1&momentum=0.9.")
-    ] = "adam?lr=0.001",
+    ] = OPTIMIZER,
     device: Annotated[
         str | None,
-        typer.Option(help="The board whose rates the plan's costs follow. Default: laptop."),
+        typer.Option(help=f"The board whose rates the plan's costs follow. Default: {HERE}."),
     ] = None,
     costs: Annotated[
         Path | None, typer.Option(help="Measured costs (poet profile) to plan with.")
     ] = None,
     params: ParamsOption = "auto",
+    accumulate: Annotated[
+        int, typer.Option(help="Steps whose gradients make one update; of one batch each.", min=1)
+    ] = 1,
+    clip_norm: Annotated[
+        float | None, typer.Option(help="The most that the norm of all gradients may be.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds to plan.", min=0.0)] = 20.0,
     seed: Annotated[int, typer.Option(help="Of weights, data and dropout.", min=0)] = 0,
     checkpoint: Annotated[
@@ -104,12 +114,12 @@ def train(
     from poet.runtime.state.checkpoints import Origin
     from poet.runtime.state.generations import Generations
     from poet.training.interrupts import Interrupts
-    from poet.training.resuming import check_rates, go_on_from, kept_plan
+    from poet.training.resuming import check_data, check_rates, go_on_from, kept_plan
 
     origin = Origin(
         model=_known_name(model),
         seed=seed,
-        device=device or ("laptop" if costs is None else str(costs)),
+        device=device or (HERE if costs is None else str(costs)),
         params=params,
         ram=_known_ram(ram),
         has_store=store is not None,
@@ -118,9 +128,13 @@ def train(
         folder = None if checkpoint is None else ending.enter_context(Generations(checkpoint))
         found = None if folder is None else go_on_from(folder, resume, origin, say)
         made, stream, data = _problem(model, seed)
+        if found is not None:
+            check_data(found, made.data is not None)
+        made_before = None if found is None else found.about.origin.data_digest
         trainer = _trainer(
             made, chosen, kept_plan(found, origin), ram=ram, store=store,
             device=device, costs=costs, params=params, time_limit=time_limit, cache=cache,
+            accumulate=accumulate, clip_norm=clip_norm,
         )  # fmt: skip
         # Parameters are not brought back into RAM, where they might pass the budget.
         ending.callback(trainer.close, bring_back=False)
@@ -134,9 +148,12 @@ def train(
             say(f"going on from step {trainer.steps:,} in {checkpoint}")
         if folder is not None:
             folder.write_plan(trainer.plan)
-        run = _TrainingRun(trainer, folder, origin, None if found is None else trainer.steps)
+        kept = None if found is None else trainer.steps
+        run = _TrainingRun(trainer, folder, origin, kept, has_own_data=made.data is not None)
         with Interrupts(say) as interrupts, _bar(trainer, steps) as show:
-            batches = stream(trainer.steps)
+            if trainer.steps and made.data is not None and trainer.steps < steps:
+                say(f"going through the {trainer.steps:,} batches of before")
+            batches = stream(trainer.steps, made_before)
             while trainer.steps < steps and not interrupts.asked:
                 run.step(next(batches))
                 show(run.losses[-1], run.seconds[-1])
@@ -196,7 +213,12 @@ class _TrainingRun:
     """Steps with their losses and times, and checkpoints where there is a folder for them."""
 
     def __init__(
-        self, trainer: "Trainer", folder: "Generations | None", origin: "Origin", kept: int | None
+        self,
+        trainer: "Trainer",
+        folder: "Generations | None",
+        origin: "Origin",
+        kept: int | None,
+        has_own_data: bool,
     ) -> None:
         self.losses: list[float] = []
         self.seconds: list[float] = []
@@ -212,6 +234,7 @@ class _TrainingRun:
         self._trainer, self._folder, self._origin = trainer, folder, origin
         self._kept = kept
         """The step of the last checkpoint."""
+        self._has_own_data, self._batch = has_own_data, None
 
     def step(self, batch: Any) -> None:
         trainer, counter = self._trainer, self._counter
@@ -227,6 +250,7 @@ class _TrainingRun:
                 last = f"The last checkpoint is of step {self._kept:,}; go on with: {_again(None)}"
                 what = f"{what.rstrip('.')}. {last}"
             raise PoetError(f"step {self._trainer.steps + 1:,} failed: {what}") from error
+        self._batch = batch
         self.seconds.append(time.perf_counter() - started)
         self.losses.append(loss)
         self.paged.append(trainer.paged_bytes - paged)
@@ -238,20 +262,21 @@ class _TrainingRun:
     def keep(self) -> None:
         """Save a checkpoint, if there is a folder and something new."""
         now = self._trainer.steps
-        if self._folder is not None and now != self._kept:
-            self._trainer.save(
-                self._folder, msgspec.structs.replace(self._origin, data_position=now)
-            )
-            self._kept = now
+        if self._folder is None or now == self._kept:
+            return
+        from poet.training.own_data import digest_of
+
+        digest = digest_of(self._batch) if self._has_own_data and now else None
+        about = msgspec.structs.replace(self._origin, data_position=now, data_digest=digest)
+        self._trainer.save(self._folder, about)
+        self._kept = now
 
 
-def _trainer(
-    made: tuple[Any, Any, Any], optimizer: Optimizer, plan: Plan | None, **options: Any
-) -> "Trainer":
+def _trainer(made: "Made", optimizer: Optimizer, plan: Plan | None, **options: Any) -> "Trainer":
     """A trainer that follows the plan, or where that is for another graph, makes its own."""
     from poet.training.trainer import Trainer
 
-    model, example, loss_fn = made
+    model, example, loss_fn, _ = made
     if plan is not None:
         with contextlib.suppress(PoetError):  # whatever else is wrong will be said again
             trainer = Trainer(model, loss_fn, optimizer, example=example, plan=plan, **options)
@@ -260,19 +285,21 @@ def _trainer(
     return Trainer(model, loss_fn, optimizer, example=example, **options)
 
 
-def _problem(
-    model: str, seed: int
-) -> tuple[tuple[Any, Any, Any], Callable[[int], Iterator[Any]], str]:
-    """Model, example and loss; batches without end, from a number on; and what they are."""
+def _problem(model: str, seed: int) -> tuple["Made", Stream, str]:
+    """Model, example and loss; batches without end; and what they are."""
     from poet.tracer.by_name import made_by_name
 
     made = made_by_name(model, seed)
+    if made.data is not None:
+        from poet.training.own_data import OwnData
+
+        return made, OwnData(made.data, made.example, model, seed).batches, f"the data of {model}"
     if ".py:" in model:
         what = "the example that the file gives, again and again"
-        return made, lambda start: itertools.repeat(made[1]), what
+        return made, lambda start, digest: itertools.repeat(made.example), what
     from poet.data import batches, describe
 
-    return made, lambda start: iter(batches(model, seed, start=start)), describe(model)
+    return made, lambda start, digest: iter(batches(model, seed, start=start)), describe(model)
 
 
 def _known_ram(ram: str | None) -> str:
@@ -303,14 +330,23 @@ def _mean(losses: list[float]) -> float | None:
 
 @contextmanager
 def _bar(trainer: "Trainer", steps: int) -> Iterator[Callable[[float, float], None]]:
-    """A progress bar on a terminal's stderr: loss, step time, RAM peak and budget, pages."""
+    """Progress on stderr: loss, step time, RAM peak and budget, pages. A bar on a terminal."""
+    limit = trainer.budget_bytes
+    budget = "" if limit is None else f" of {bytes_text(limit)}"
+
+    def text(loss: float, seconds: float) -> str:
+        peak, paged = bytes_text(trainer.peak_bytes), bytes_text(trainer.paged_bytes)
+        took = f"loss {loss:.4f}, {amount_text(seconds, 's')}, RAM {peak}{budget}"
+        return f"{took}, paged {paged}"
+
     if not sys.stderr.isatty():
-        yield lambda loss, seconds: None
+        seldom = Seldom()
+        yield lambda loss, seconds: seldom(
+            f"step {trainer.steps:,} of {steps:,}: {text(loss, seconds)}"
+        )
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    limit = trainer.budget_bytes
-    budget = "" if limit is None else f" of {bytes_text(limit)}"
     columns = (
         TextColumn("step"),
         MofNCompleteColumn(),
@@ -321,8 +357,6 @@ def _bar(trainer: "Trainer", steps: int) -> Iterator[Callable[[float, float], No
         task = bar.add_task("", total=steps, completed=trainer.steps)
 
         def show(loss: float, seconds: float) -> None:
-            peak, paged = bytes_text(trainer.peak_bytes), bytes_text(trainer.paged_bytes)
-            text = f"loss {loss:.4f}, {amount_text(seconds, 's')}, RAM {peak}{budget}"
-            bar.update(task, advance=1, description=f"{text}, paged {paged}")
+            bar.update(task, advance=1, description=text(loss, seconds))
 
         yield show

@@ -7,7 +7,7 @@ convolution has more to prepare than an addition.
 """
 
 from poet.calls.sizes import SizedCall
-from poet.calls.updates import UPDATES
+from poet.calls.updates import ALL_UPDATES, CLEAR, GATHER
 from poet.costs.flops import ATTENTIONS, CONVOLUTIONS, TRANSPOSED
 
 CLASSES = (
@@ -93,5 +93,5 @@ _CLASS = {
     ),
     **_named("reductions", "amax amin any all mean prod std sum var"),
     **_named("tables", "embedding_dense_backward"),
-    **dict.fromkeys(UPDATES, "updates"),
+    **dict.fromkeys((*ALL_UPDATES, GATHER, CLEAR), "updates"),
 }

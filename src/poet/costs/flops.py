@@ -17,8 +17,10 @@ from typing import Any
 
 from poet.calls.references import is_given
 from poet.calls.sizes import Array, SizedCall
+from poet.calls.updates import CLEAR, GATHER
 from poet.costs.per_element import PER_READ_ELEMENT, PER_RESULT_ELEMENT
 from poet.errors import PoetError
+from poet.values.torch_optimizers import NAMES
 
 Formula = Callable[[SizedCall], int]
 
@@ -256,4 +258,7 @@ FORMULAS: dict[str, Formula] = {
     "poet.sgd": _sgd,
     "poet.adam": _adam(2),
     "poet.adamw": _adam(1),
+    **dict.fromkeys(NAMES, _adam(2)),  # the others of torch.optim do about as much
+    GATHER: _per_element_of("gradient", 1),
+    CLEAR: lambda call: 0,
 }

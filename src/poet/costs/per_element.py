@@ -84,7 +84,7 @@ PER_READ_ELEMENT = _by_name(
         replication_pad3d_backward sum trace unfold_backward upsample_nearest1d_backward
         upsample_nearest2d_backward upsample_nearest3d_backward
         """,
-        2: "_native_batch_norm_legit_no_training linalg_vector_norm norm",
+        2: "_foreach_norm _native_batch_norm_legit_no_training linalg_vector_norm norm",
         3: "mse_loss mse_loss_backward",
         4: "_softmax_backward_data std std_mean var var_mean",  # mean; subtract, square, add
         5: "huber_loss huber_loss_backward smooth_l1_loss smooth_l1_loss_backward",

@@ -76,12 +76,13 @@ def enough_bytes(asked: Iterable[Question], method: str | None = None) -> int | 
     for each in reversed(list(asked)):  # where most is in the store, least is needed
         if least is not None and time.monotonic() > until:
             break
-        enough = _enough_for(each, method, until)
+        enough = smallest_budget(each, method, until)
         least = min(filter(None, (least, enough)), default=None)
     return least
 
 
-def _enough_for(asked: Question, method: str | None, until: float) -> int | None:
+def smallest_budget(asked: Question, method: str | None, until: float) -> int | None:
+    """A small budget, above the one asked, that a schedule was made in by the quick makers."""
     graph, costs, budget = asked.graph, asked.costs, asked.budget
     limit = budget.ram_bytes
     if limit is None:

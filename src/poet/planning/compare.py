@@ -81,11 +81,11 @@ def compare(
     """POET and the baselines on one problem, a row each; `time_limit` is for each plan.
 
     All have their parameters in the same place: with `params="auto"`, the first in which any method
-    finds a schedule.
+    finds a schedule. Ctrl-C gives the rows that are there.
     """
     asked = terms(device, ram, deadline, costs=costs, transfers=transfers, params=params)
     effort = comparing(time_limit, cores())
-    return compared(problem_of(problem), asked, effort, methods).rows
+    return compared(problem_of(problem, asked.runs_on), asked, effort, methods).rows
 
 
 class Comparison(NamedTuple):
@@ -93,6 +93,7 @@ class Comparison(NamedTuple):
 
     asked: Question
     rows: list[Row]
+    interrupted: bool = False
 
 
 def compared(
@@ -102,18 +103,27 @@ def compared(
     methods: Iterable[str] = COMPARED,
     progress: CountProgress | None = None,
 ) -> Comparison:
-    """The same in values. Each method has the whole of the effort to itself."""
+    """The same in values. Each method has the whole of the effort to itself.
+
+    Ctrl-C ends it with the methods that were done, or, where there are none, is raised.
+    """
     names = tuple(methods)
     check_names(names)
     found: Comparison | None = None
-    for question in asked_of(problem, asked, effort):
-        found = Comparison(question, [])
-        for done, name in enumerate(names):
-            if progress is not None:
-                progress(name, done, len(names))
-            found.rows.append(row_of(name, answer(question, effort, name)))
-        if any(row.joules is not None for row in found.rows):
-            break
+    try:
+        for question in asked_of(problem, asked, effort):
+            rows: list[Row] = []
+            for done, name in enumerate(names):
+                if progress is not None:
+                    progress(name, done, len(names))
+                rows.append(row_of(name, answer(question, effort, name)))
+                found = Comparison(question, rows)
+            if any(row.joules is not None for row in rows):
+                break
+    except KeyboardInterrupt:
+        if found is None:
+            raise
+        return found._replace(interrupted=True)
     assert found is not None
     return found
 

@@ -7,6 +7,7 @@ from math import prod
 
 import msgspec
 
+from poet.planning.defaults import HERE
 from poet.planning.question import Problem, problem_of, read_problem, terms
 from poet.planning.residency import questions
 from poet.values.graph import Graph
@@ -47,5 +48,5 @@ def figures(text: str, cache: bool = True) -> Figures:
 
 def keep_all_bytes(step: Problem | Graph) -> int:
     """The most RAM at once when everything is kept for as long as it is used."""
-    asked = terms("laptop", params="resident")  # bytes do not depend on the board
+    asked = terms(HERE, params="resident")  # bytes do not depend on the board
     return next(questions(problem_of(step), asked)).keep_all_bytes

@@ -50,6 +50,8 @@ class Frontier(
     """No schedule can use less."""
     keep_all_bytes: int
     keep_all_joules: float
+    interrupted: bool = False
+    """Ctrl-C came before the largest budget."""
 
     @property
     def place(self) -> str:
@@ -91,7 +93,8 @@ def frontier(
     """Plans of every method at budgets from the smallest possible to keep-all.
 
     Where parameters may live in several places, each method takes the first that fits a budget, as
-    `poet.plan` does: all in RAM at the largest, and at the smallest as little as can be.
+    `poet.plan` does: all in RAM at the largest, and at the smallest as little as can be. Ctrl-C
+    ends it with the budgets that all methods were asked at, or, where there are none, is raised.
     """
     places = list(questions(problem, terms))
     asked = places[0]
@@ -109,21 +112,26 @@ def frontier(
     floor = least.floor_bytes or whole.floor_bytes or 0
     start = least.peak_bytes or floor
     best: dict[str, Plan] = {}
-    made = []
-    for at, ram_bytes in enumerate(_budgets(start, whole.peak_bytes, points)):
-        rows = []
-        for nth, name in enumerate(names):
-            report(name, 1 + at * len(names) + nth, total)
-            before = best.get(name)
-            known = least if at == 0 and name == PLANNER and least.schedule else before
-            plan = _first(places, ram_bytes, effort, name, known)
-            if before is not None and _is_better(before, plan):
-                plan = _kept(before, plan)
-            if plan.schedule:
-                best[name] = plan
-            rows.append(row_of(name, plan))
-        made.append(Point(ram_bytes=ram_bytes, rows=tuple(rows)))
-    report("done", total, total)
+    made: list[Point] = []
+    budgets = _budgets(start, whole.peak_bytes, points)
+    try:
+        for at, ram_bytes in enumerate(budgets):
+            rows = []
+            for nth, name in enumerate(names):
+                report(name, 1 + at * len(names) + nth, total)
+                before = best.get(name)
+                known = least if at == 0 and name == PLANNER and least.schedule else before
+                plan = _first(places, ram_bytes, effort, name, known)
+                if before is not None and _is_better(before, plan):
+                    plan = _kept(before, plan)
+                if plan.schedule:
+                    best[name] = plan
+                rows.append(row_of(name, plan))
+            made.append(Point(ram_bytes=ram_bytes, rows=tuple(rows)))
+        report("done", total, total)
+    except KeyboardInterrupt:
+        if not made:
+            raise
     return Frontier(
         graph=asked.graph.name,
         device=asked.costs.device,
@@ -133,6 +141,7 @@ def frontier(
         floor_bytes=floor,
         keep_all_bytes=whole.peak_bytes,
         keep_all_joules=whole.joules,
+        interrupted=len(made) < len(budgets),
     )
 
 

@@ -7,7 +7,7 @@ rates; where nobody said how transfers take time, both ways are tried.
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import TYPE_CHECKING, get_args
 
@@ -112,7 +112,7 @@ def plan(
         recompute=recompute,
     )
     try:
-        return plan_for(problem_of(problem), asked, effort, minimize, method)
+        return plan_for(problem_of(problem, asked.runs_on), asked, effort, minimize, method)
     except PlanInterrupted as stopped:
         return stopped.plan
 
@@ -135,8 +135,15 @@ def plan_for(
     if not (isfinite(effort.time_limit_seconds) and effort.time_limit_seconds >= 0):
         limit = effort.time_limit_seconds
         raise PoetError(f"time_limit is {limit}; it must be 0 seconds or more")
+    tried: list[Question] = []
+
+    def each_place() -> Iterator[Question]:
+        for place in asked_of(problem, asked, effort):
+            tried.append(place)
+            yield place
+
     try:
-        found = first_answer(asked_of(problem, asked, effort), effort, method, minimize)
+        found = first_answer(each_place(), effort, method, minimize)
         if found.schedule:
             return found
     except Infeasible as nothing_left:  # of the RAM that was given
@@ -146,7 +153,9 @@ def plan_for(
             raise
         text = f"{nothing_left}. Try {ram_argument(whole_budget(enough))}."
         raise Infeasible(text) from None
-    return advised(found, questions(problem, asked), method, whole_budget)
+    if asked.ram == MIN:  # they were asked with other budgets
+        tried = list(questions(problem, asked))
+    return advised(found, tried, method, whole_budget)
 
 
 def asked_of(problem: Problem, asked: Terms, effort: Effort) -> Iterable[Question]:

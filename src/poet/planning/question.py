@@ -20,6 +20,7 @@ from poet.costs.streams import with_streams
 from poet.costs.tiles import with_tiles
 from poet.devices import find_device
 from poet.errors import Infeasible, PoetError
+from poet.planning.defaults import optimizer_for
 from poet.rewrites.granularity import Granularity
 from poet.tracer.by_name import layout_named
 from poet.tracer.layout import Layout
@@ -68,6 +69,11 @@ class Problem:
             return self.graph
         return self._traced.rewritten(self._granularity, fuse_updates=True).graph
 
+    @property
+    def has_pieces(self) -> bool:
+        """Whether the kernels of its ops are known, each of which may run piece by piece."""
+        return self._traced is not None
+
     @cached_property
     def in_pieces(self) -> Graph | None:
         """The same step with an op for each kernel, so that each can run piece by piece; None where
@@ -94,12 +100,15 @@ class Problem:
         return with_workspaces(costs, self._workspaces_bytes[key])
 
 
-def problem_of(problem: "Problem | Instance | Graph | Program | str") -> Problem:
-    """What may be planned, whatever it is given as."""
+def problem_of(
+    problem: "Problem | Instance | Graph | Program | str", board: Device | None = None
+) -> Problem:
+    """What may be planned, whatever it is given as; a model by name as it is trained on the
+    board."""
     if isinstance(problem, Problem):
         return problem
     if isinstance(problem, str):
-        return read_problem(problem)
+        return read_problem(problem, board=board)
     if isinstance(problem, Graph):
         return Problem(problem)
     if isinstance(problem, Instance):
@@ -114,14 +123,16 @@ def problem_of(problem: "Problem | Instance | Graph | Program | str") -> Problem
 
 def read_problem(
     text: str,
-    optimizer: str = "sgd",
+    optimizer: str | None = None,
     *,
+    board: Device | None = None,
     granularity: Granularity = "planning",
     fuse_updates: bool = False,
     cache: bool = True,
 ) -> Problem:
-    """An instance or a graph from a .json file, or a model by name."""
-    chosen = parse_optimizer(optimizer)
+    """An instance or a graph from a .json file, or a model by name; its optimizer is the usual one
+    on the board where nobody says."""
+    chosen = parse_optimizer(optimizer or optimizer_for(board))
     if text.endswith(".json"):
         data = read_bytes(text)
         if format_of(data, text) is None:
@@ -161,6 +172,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     pinned_roles: tuple[Role, ...] = ()
     reserved_bytes: int = 0
     in_torch: bool = False
+
+    @property
+    def runs_on(self) -> Device | None:
+        """Where the step will run: where costs were measured, or else the board."""
+        return self.machine or self.board
 
     def __post_init__(self) -> None:
         for what, value, kinds in (

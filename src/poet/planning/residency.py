@@ -11,14 +11,12 @@ from typing import get_args
 
 import msgspec
 
+from poet.planning.defaults import runs_c
 from poet.planning.question import Problem, Question, Terms, question
 from poet.values.graph import MAX_BYTES, Graph
 from poet.values.plan import Plan
 from poet.values.quantities import parse_share
 from poet.values.schedule import PERSISTENT, Residency
-
-LEAST_FOR_TORCH = 64 << 20
-"""Bytes of RAM: PyTorch itself takes more."""
 
 
 def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
@@ -29,10 +27,10 @@ def questions(problem: Problem, terms: Terms) -> Iterator[Question]:
     they are for what does not fit.
     """
     terms = in_bytes(problem, terms)
-    for residency in _tried(problem, terms):
+    for residency in places_of(problem, terms):
         cut = residency == "streamed" and _can_be_cut(problem, terms)
         asked = question(problem, terms, _graph(problem, terms, residency), residency)
-        yield asked._replace(has_rival=cut and _runs_c(terms))
+        yield asked._replace(has_rival=cut and runs_c(terms.board))
         if cut:
             assert problem.in_pieces is not None
             yield question(problem, terms, problem.in_pieces, residency, in_pieces=True)
@@ -59,7 +57,8 @@ def residency_of(plan: Plan) -> Residency:
     return "paged" if "store" in plan.budget.start.values() else "resident"
 
 
-def _tried(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
+def places_of(problem: Problem, terms: Terms) -> tuple[Residency, ...]:
+    """Where parameters may live, in the order in which it is tried."""
     if terms.params != "auto":
         return (terms.params,)
     graph = problem.graph
@@ -76,12 +75,7 @@ def _can_be_cut(problem: Problem, terms: Terms) -> bool:
 
     Measured costs are of another graph.
     """
-    return terms.costs is None and problem.costs is None and problem.in_pieces is not None
-
-
-def _runs_c(terms: Terms) -> bool:
-    """Whether the plan is for C alone: no PyTorch runs in so little RAM."""
-    return terms.board is not None and terms.board.ram_bytes < LEAST_FOR_TORCH
+    return terms.costs is None and problem.costs is None and problem.has_pieces
 
 
 def _graph(problem: Problem, terms: Terms, residency: Residency) -> Graph:

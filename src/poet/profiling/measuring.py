@@ -13,6 +13,7 @@ import torch
 
 from poet.devices import find_device
 from poet.errors import PoetError
+from poet.planning.defaults import HERE
 from poet.profiling.laps import Laps
 from poet.profiling.power import Meter, Spent, find_counter
 from poet.profiling.rates import measure_rates
@@ -50,7 +51,7 @@ def profile(
         raise PoetError(f"profiling for {seconds} seconds measures nothing; give more than 0")
     keep_freed_memory()
     device = program.model_device
-    board = power or ("h200" if device.type == "cuda" else "laptop")
+    board = power or ("h200" if device.type == "cuda" else HERE)
     board = find_device(board) if isinstance(board, str) else board
     report = progress or (lambda what, done, count: None)
     with _as_it_was(program), _opened(store, device) as (pages, where):
@@ -131,7 +132,7 @@ def _opened(folder: str | Path | None, device: torch.device) -> Iterator[tuple[S
 def _as_it_was(program: Program) -> Iterator[None]:
     """Leave no trace in the model, its optimizer state and the random generators."""
     kept = {i: home.clone() for i, home in program.homes().items()}
-    rates, steps = list(program.learning_rates), program.steps_done
+    rates, counts = list(program.learning_rates), program.counts
     program.learning_rates[:] = [0.0] * len(rates)
     device = program.model_device
     try:
@@ -139,7 +140,7 @@ def _as_it_was(program: Program) -> Iterator[None]:
             yield
     finally:
         program.learning_rates[:] = rates
-        program.steps_done = steps
+        program.counts = counts
         with torch.no_grad():
             for i, home in program.homes().items():
                 home.copy_(kept[i])

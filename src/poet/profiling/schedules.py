@@ -4,6 +4,7 @@ import msgspec
 
 from poet.baselines import STARTS
 from poet.errors import PoetError
+from poet.planning.defaults import HERE
 from poet.planning.plan import answer
 from poet.planning.question import problem_of, terms
 from poet.planning.residency import questions
@@ -18,7 +19,7 @@ _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 def keep_all(program: Program) -> Plan:
     """Every op once, in order, and everything kept in RAM to its last use."""
-    asked = terms("laptop", params="resident", transfers="serial")
+    asked = terms(HERE, params="resident", transfers="serial")
     question = next(questions(problem_of(program), asked)).within(None)
     made = answer(question, Effort(), "keep-all")
     if not made.schedule:

@@ -20,7 +20,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from poet.calls.references import made_by, storage, storage_bytes
-from poet.calls.updates import SCALARS
+from poet.calls.updates import NUMBERS
 from poet.calls.workspace import temporary_bytes, workspace_bytes
 from poet.tracer.arguments import decode, target_of
 from poet.tracer.kernels import KERNELS
@@ -29,6 +29,8 @@ from poet.values.graph import Call, Graph, Op
 
 _log = logging.getLogger(__name__)
 _TORCHS_OWN = ("aten.", "poet.dropout_mask")
+_TRIED = {"learning_rate": 1, "step": 1, "skip": 0}
+"""What an update is tried with; a share in place of any other number."""
 
 
 def workspaces_here(graph: Graph, device: torch.device) -> tuple[int, ...]:
@@ -68,7 +70,9 @@ def _scratch_bytes(
         for name, argument in call.arguments.items()
     }
     if call.kind in KERNELS:
-        arguments |= {name: 1 for name in SCALARS if name in arguments}
+        for name in NUMBERS:
+            if isinstance(arguments.get(name), _Described):
+                arguments[name] = _TRIED.get(name, 0.5)
     is_forward = op.phase == "forward"
     key = repr((call.kind, arguments, is_forward))
     if key not in known:

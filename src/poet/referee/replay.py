@@ -15,23 +15,28 @@ Totals in the report cover the instructions that ran. Whoever wants to know more
 
 from collections.abc import Iterable
 from math import isclose
+from pathlib import Path
 
 import msgspec
 
+from poet.errors import PoetError
 from poet.referee.clocks import ListClock, TimelineClock
 from poet.referee.observer import PLACES, Computed, Freed, Observer, Paged, Place, Places
 from poet.referee.verdict import TOLERANCE, Report, Rule, Violation, mismatches
 from poet.values.device import Run
+from poet.values.files import read_json
 from poet.values.plan import Plan
 from poet.values.quantities import amount_text
 from poet.values.schedule import Compute, Free, Instruction, PageIn, PageOut
 
 
-def check(plan: Plan, observer: Observer | None = None) -> Report:
-    """Replay a plan: is its schedule valid, what does it cost, and are its claims true?
-
-    An observer is told of each instruction as it happens.
+def check(plan: Plan | str | Path, observer: Observer | None = None) -> Report:
+    """Replay a plan, or a plan's file: is its schedule valid, what does it cost, are its claims
+    true? An observer is told of each instruction as it happens.
     """
+    plan = read_json(plan, Plan) if isinstance(plan, str | Path) else plan
+    if not isinstance(plan, Plan):
+        raise PoetError(f"a {type(plan).__name__} cannot be checked: give a plan, or its file")
     report = _Replay(plan, observer).report()
     return msgspec.structs.replace(report, mismatches=tuple(mismatches(plan, report)))
 

@@ -22,6 +22,7 @@ from poet.runtime.state.persistent import PersistentState
 from poet.runtime.step.executor import Executor
 from poet.runtime.step.machine import Machine
 from poet.runtime.stores.base import Store
+from poet.tracer.gathered import Counts
 from poet.tracer.program import Program, Result
 from poet.values.plan import Plan
 
@@ -41,7 +42,7 @@ class Session:
         lap: Callable[[int], None] | None = None,
     ) -> None:
         self.program, self.plan, self.store = program.for_plan(plan), plan, store
-        self.steps = program.steps_done  # those of a torch optimizer, before this session
+        self.counts = program.counts  # those of a torch optimizer, before this session
         self.is_paged = "store" in plan.budget.start.values()
         self.peak_bytes = 0
         self.last: Machine | None = None
@@ -56,6 +57,11 @@ class Session:
         self._pages: dict[int, int] = {}
         self._in_parts: frozenset[int] = frozenset()
         self.add(key, self.program, plan)
+
+    @property
+    def steps(self) -> int:
+        """Batches that were trained on, with those before a resume."""
+        return self.counts.steps
 
     @property
     def buffer_bytes(self) -> int:
@@ -118,7 +124,7 @@ class Session:
                 self.is_broken = persistent.away
                 raise
         self.program.lend(executor.program)
-        executor.program.steps_done = self.steps
+        executor.program.counts = self.counts
         machine, given = executor.prepared(batch)
         try:
             result = executor.follow(machine, given)
@@ -129,7 +135,7 @@ class Session:
         if persistent.away:  # what the plan left in RAM is in the store, too
             persistent.empty()
         self.last = machine
-        self.steps = executor.program.steps_done
+        self.counts = executor.program.counts
         self.peak_bytes = max(self.peak_bytes, machine.peak_bytes + self.buffer_bytes)
         return result
 
@@ -143,7 +149,7 @@ class Session:
         yield self.program.model
 
     @contextlib.contextmanager
-    def refilling(self, steps: int) -> Iterator[None]:
+    def refilling(self, counts: Counts) -> Iterator[None]:
         """While all that lasts is written anew: unless all of it is, the session is broken."""
         self.is_broken = True
         self.persistent.begin_filling(self._pages, self._in_parts)
@@ -151,7 +157,7 @@ class Session:
         yield
         self.persistent.end_filling()
         self._lend()
-        self.steps = steps
+        self.counts = counts
         self.is_broken = False
 
     def check_whole(self) -> None:

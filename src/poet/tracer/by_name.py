@@ -7,11 +7,11 @@ captured step, without torch where it was captured before.
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
-from poet.tracer.capture import capture, imported_torch
+from poet.tracer.capture import capture, capture_layout, imported_torch
 from poet.values.optimizers import Optimizer
 
 if TYPE_CHECKING:
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from poet.tracer.program import Program
 
 
-def made_by_name(text: str, seed: int = 0) -> tuple[Any, Any, Any]:
+class Made(NamedTuple):
+    """What a name stands for. `data` are batches, where a user's file brings some."""
+
+    model: Any
+    example: Any
+    loss: Any
+    data: Any = None
+
+
+def made_by_name(text: str, seed: int = 0) -> Made:
     """Model, example and loss of a zoo name with options, or of `file.py:function`."""
     return _from_file(text) if ".py:" in text else _from_zoo(text, seed)
 
@@ -35,7 +44,7 @@ def capture_named(
     on: str = "cpu",
 ) -> "Program":
     """The training step of a model by name. With `on="cuda"` it goes to the GPU first."""
-    model, example, loss_fn = made_by_name(text, seed)
+    model, example, loss_fn, _ = made_by_name(text, seed)
     if on != "cpu":
         model, example = _moved(model, example, on)
     return capture(
@@ -56,7 +65,8 @@ def layout_named(
     *,
     cache: bool = True,
 ) -> "Layout":
-    """A model's step as it was captured. One of the zoo that is known is found without torch."""
+    """A model's step as it was captured. One of the zoo that is known is found without torch, and
+    another is captured without bytes for its parameters."""
     key = None
     if cache and ".py:" not in text and _usual_settings():
         from poet.tracer import cache as kept
@@ -67,10 +77,25 @@ def layout_named(
         known = kept.find(key)
         if known is not None:
             return known
-    traced = capture_named(text, optimizer, cache=cache).traced
+    model, example, loss_fn, _ = shapes_by_name(text)
+    try:
+        traced = capture_layout(model, loss_fn, optimizer, example=example, name=text, cache=cache)
+    except PoetError:  # a model that looks at numbers: let it, or say what is wrong with itself
+        model, example, loss_fn, _ = made_by_name(text)
+        traced = capture_layout(model, loss_fn, optimizer, example=example, name=text, cache=cache)
     if key is not None:
         kept.keep(key, traced)
     return traced
+
+
+def shapes_by_name(text: str) -> Made:
+    """The same as `made_by_name`, without bytes for what the zoo makes, where it can be made so."""
+    if ".py:" in text:
+        return _from_file(text)
+    imported_torch()
+    from poet.tracer.stand_ins import built_without_bytes
+
+    return built_without_bytes(lambda: _from_zoo(text, 0)) or _from_zoo(text, 0)
 
 
 def _moved(model: Any, example: Any, on: str) -> tuple[Any, Any]:
@@ -92,14 +117,14 @@ def _usual_settings() -> bool:
     return settings_are_usual()
 
 
-def _from_zoo(text: str, seed: int) -> tuple[Any, Any, Any]:
+def _from_zoo(text: str, seed: int) -> Made:
     from poet.zoo import build
 
     made = build(text, seed)
-    return made.model, made.example, made.loss
+    return Made(made.model, made.example, made.loss)
 
 
-def _from_file(text: str) -> tuple[Any, Any, Any]:
+def _from_file(text: str) -> Made:
     """What `make()` in a user's file returns."""
     imported_torch()
     path, _, function = text.rpartition(":")
@@ -127,10 +152,10 @@ def _from_file(text: str) -> tuple[Any, Any, Any]:
         raise PoetError(f"{text} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
-    if not isinstance(made, tuple) or len(made) != 3:
+    if not isinstance(made, tuple) or len(made) not in (3, 4):
         what = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
         raise PoetError(
             f"{text} returned {what}; it must return (model, example, loss), with loss None where "
-            "the model returns its own"
+            "the model returns its own, or (model, example, loss, data) with batches to train on"
         )
-    return made
+    return Made(*made)

@@ -8,22 +8,25 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, get_args
 
 from poet.errors import MissingPackage, PoetError, PoetWarning
 from poet.rewrites.granularity import Granularity
 from poet.values.optimizers import Optimizer
+from poet.values.update_rules import UpdateRule
 
 if TYPE_CHECKING:
     import torch
 
+    from poet.tracer.groups import Groups
     from poet.tracer.layout import Layout
     from poet.tracer.outputs import Called
     from poet.tracer.program import Program
     from poet.tracer.step import Step
 
 _log = logging.getLogger(__name__)
+_PLAIN = UpdateRule()
 
 
 def capture(
@@ -35,6 +38,7 @@ def capture(
     granularity: Granularity = "planning",
     fuse_updates: bool = False,
     autocast: "torch.dtype | str | None" = None,
+    updates: UpdateRule = _PLAIN,
     name: str | None = None,
     cache: bool = True,
 ) -> "Program":
@@ -43,7 +47,8 @@ def capture(
     `example` is a tuple `(*inputs, target)`: the step is `loss_fn(model(*inputs), target)`. With
     `loss_fn=None` the example, a tuple or a dict for keyword arguments, goes to the model, and what
     it returns, or its `.loss`, is the loss. `optimizer` is `poet.SGD`, `poet.Adam` or `poet.AdamW`,
-    or the torch one; without any, the step gives out gradients.
+    or one of torch's; without any, the step gives out gradients. `updates` says what is done with
+    gradients before (`poet.values.update_rules`).
 
     `granularity="op"` keeps every kernel an op of its own. `fuse_updates` makes one op of a weight
     gradient and its update, where nothing else reads the gradient. `autocast`, a dtype, runs
@@ -52,34 +57,21 @@ def capture(
     `cache` says whether to.
     """
     torch = imported_torch()
-    from poet.tracer import cache as kept
-    from poet.tracer.fitting import misfit
-    from poet.tracer.groups import groups_of
-    from poet.tracer.keys import key_of
     from poet.tracer.program import Program
-    from poet.tracer.step import Step, take_apart
+    from poet.tracer.stand_ins import lacks_bytes
 
     if granularity not in get_args(Granularity):
         raise PoetError(f"granularity is {granularity!r}; it must be 'planning' or 'op'")
     _check_module(torch, model)
-    if isinstance(loss_fn, type) or not (loss_fn is None or callable(loss_fn)):
-        is_class = isinstance(loss_fn, type)
-        hint = f"give {loss_fn.__name__}(), not the class" if is_class else "or None"
-        raise PoetError(f"loss_fn must be a function of (output, target): {hint}")
-    step = Step(model, loss_fn, take_apart(example), autocast_of(model, autocast))
-    _check_trainable(torch, step)
-    _check_wants_no_gradient(torch, example)
-    groups = groups_of(optimizer, step)
-    title = name or type(model).__name__
-    key = key_of(step, title, groups.without_rates()) if cache else None
-    traced = None if key is None else kept.find(key)
-    if traced is not None and (why := misfit(traced, step, len(groups.optimizers))):
-        _log.warning("the captured step of %s is traced anew: %s", title, why)
-        traced = None
-    if traced is None:
-        traced = _traced(torch, step, title, groups.optimizers, groups.member)
-        if key is not None:
-            kept.keep(key, traced)
+    if lacks_bytes(model, example):
+        raise PoetError(
+            "the model or the example has no bytes (torch.device('meta'), or a FakeTensorMode), so "
+            "its step cannot run. poet.fit says what it would take; model.to_empty(device='cpu') "
+            "gives it bytes"
+        )
+    traced, step, groups = _captured(
+        model, loss_fn, optimizer, example, autocast, updates, name, cache
+    )
     _warn(traced)
     program = Program(
         traced,
@@ -91,6 +83,68 @@ def capture(
     if isinstance(optimizer, torch.optim.Optimizer):
         program.follow(optimizer)
     return program
+
+
+def capture_layout(
+    model: "torch.nn.Module",
+    loss_fn: "Callable[..., torch.Tensor] | None" = None,
+    optimizer: "Optimizer | torch.optim.Optimizer | None" = None,
+    *,
+    example: Any,
+    autocast: "torch.dtype | str | None" = None,
+    name: str | None = None,
+    cache: bool = True,
+) -> "Layout":
+    """The same step laid out and not joined with the model, which need not have any bytes: it may
+    be built under `torch.device("meta")`."""
+    _check_module(imported_torch(), model)
+    return _captured(model, loss_fn, optimizer, example, autocast, _PLAIN, name, cache)[0]
+
+
+def _captured(
+    model: "torch.nn.Module",
+    loss_fn: "Callable[..., torch.Tensor] | None",
+    optimizer: "Optimizer | torch.optim.Optimizer | None",
+    example: Any,
+    autocast: "torch.dtype | str | None",
+    updates: UpdateRule,
+    name: str | None,
+    cache: bool,
+) -> "tuple[Layout, Step, Groups]":
+    torch = imported_torch()
+    from poet.tracer import cache as kept
+    from poet.tracer.fitting import misfit
+    from poet.tracer.groups import groups_of
+    from poet.tracer.keys import key_of
+    from poet.tracer.stand_ins import lacks_bytes, parameters_stand_in, with_batch
+    from poet.tracer.step import Step, take_apart
+
+    if isinstance(loss_fn, type) or not (loss_fn is None or callable(loss_fn)):
+        is_class = isinstance(loss_fn, type)
+        hint = f"give {loss_fn.__name__}(), not the class" if is_class else "or None"
+        raise PoetError(f"loss_fn must be a function of (output, target): {hint}")
+    take_apart(example)  # refused before anything is made of it
+    real = not lacks_bytes(model, example)
+    if not real:
+        example = with_batch(model, example)
+    step = Step(model, loss_fn, take_apart(example), autocast_of(model, autocast))
+    groups = groups_of(optimizer, step)  # by the identity of parameters
+    with nullcontext() if real else parameters_stand_in(model, example):
+        _check_trainable(torch, step)
+        _check_wants_no_gradient(torch, example)
+        title = name or type(model).__name__
+        key = key_of(step, title, groups.without_rates(), updates) if cache else None
+        traced = None if key is None else kept.find(key)
+        if traced is not None and (why := misfit(traced, step, len(groups.optimizers))):
+            _log.warning("the captured step of %s is traced anew: %s", title, why)
+            traced = None
+        if traced is None:
+            traced = _traced(torch, step, title, groups, updates)
+            # What the first pass settles belongs to the key: who has yet to settle is traced.
+            key = key and key_of(step, title, groups.without_rates(), updates)
+            if key is not None and (real or not traced.constants):
+                kept.keep(key, traced)
+    return traced, step, groups
 
 
 def capture_outputs(
@@ -105,6 +159,7 @@ def capture_outputs(
     Gradients come out for parameters, and for those tensors of the call, that require one.
     """
     torch = imported_torch()
+    from poet.tracer.groups import Groups
     from poet.tracer.outputs import Outputs
     from poet.tracer.program import Program
 
@@ -112,7 +167,7 @@ def capture_outputs(
     step = Outputs(model, call, autocast_of(model, autocast))
     _check_parameters(torch, step)
     _check_devices(step)
-    traced = _traced(torch, step, type(model).__name__, (), None)
+    traced = _traced(torch, step, type(model).__name__, Groups(), _PLAIN)
     _warn(traced)
     return Program(traced, step, granularity=granularity)
 
@@ -121,8 +176,8 @@ def _traced(
     torch: Any,
     step: "Step",
     title: str,
-    groups: tuple[Optimizer, ...],
-    member: dict[str, int] | None,
+    groups: "Groups",
+    updates: UpdateRule,
 ) -> "Layout":
     from poet.tracer.pipeline import layout_of
 
@@ -130,8 +185,9 @@ def _traced(
     with _no_autocast(torch):
         layout = layout_of(
             step,
-            groups,
-            member,
+            groups.optimizers,
+            groups.member,
+            updates,
             name=title,
             report=lambda stage: _log.info("capturing %s: %s", title, stage),
         )
@@ -234,7 +290,7 @@ def autocast_of(model: "torch.nn.Module", asked: Any) -> Any:
     if asked is not None and asked not in (torch.bfloat16, torch.float16):
         raise PoetError(f"autocast is {asked}; it must be torch.bfloat16 or torch.float16")
     if asked is None:
-        kind = next((each.device.type for each in model.parameters()), "cpu")
+        kind = next((each.device.type for each in model.parameters() if not each.is_meta), "cpu")
         if torch.is_autocast_enabled(kind):
             return torch.get_autocast_dtype(kind)
     return asked

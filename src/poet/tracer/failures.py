@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from poet.errors import PoetError
+from poet.tracer.effects import LooksAtResult
 
 _DATA_DEPENDENT = (
     "the step depends on the values of its tensors (a Python `if`, `while`, `int()` or `.item()` "
@@ -67,23 +68,114 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "loss(model(*inputs), target)",
     ),
 )
+_BY_FUNCTION: dict[str, str] = {
+    "gaussian_nll_loss": (
+        "gaussian_nll_loss looks whether a variance is negative, which depends on values. Write "
+        "its formula: 0.5 * (var.log() + (input - target) ** 2 / var), with a var that is positive"
+    ),
+    "ctc_loss": (
+        "the alignments of ctc_loss have shapes that depend on the lengths of the targets. Take "
+        "the loss in a loop of your own, around poet.wrap(model, ...)"
+    ),
+    "pack_padded_sequence": (
+        "a packed sequence has a shape that depends on its lengths. Give the recurrent layer the "
+        "padded batch instead, and mask the padding in the loss"
+    ),
+}
+"""Functions of torch whose results, or checks, depend on values, and what to do without them."""
+_REENTRANT = (
+    "a reentrant checkpoint runs a backward pass inside the backward pass, which has no graph. "
+    'Give use_reentrant=False (with transformers: gradient_checkpointing_kwargs={"use_reentrant": '
+    "False}), or leave checkpoints out: POET recomputes what its plan says"
+)
+_NOT_THE_MODELS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
+"""Where code lies that is neither the model's nor the loss's."""
 _OTHERWISE = "check that a plain loss(model(*inputs), target) followed by .backward() runs"
 
 
+class CustomFunction(Exception):
+    """An export came to a custom autograd function, whose backward pass it would lose."""
+
+
 def explanation(errors: Sequence[Exception], step: nn.Module, prefix: str) -> PoetError:
-    """One error for the failures of every way that was tried; the last that has a place tells."""
+    """One error for the failures of every way that was tried.
+
+    The last that has a place tells. But an export follows other branches than eager PyTorch, and
+    may fail in one of those, or for the sake of a custom function: where the trace of the step as
+    it runs has failed on the values of tensors, or the export on such a function, that trace tells.
+    """
     placed = [(error, place(error, step, prefix)) for error in reversed(errors)]
     error, where = next((pair for pair in placed if pair[1]), placed[0])
+    custom = [each for each in errors if isinstance(each, CustomFunction)]
+    as_it_runs = errors[0]
+    if custom and str(custom[0]) == "CheckpointFunction":
+        where = place(custom[0], step, prefix)
+        return PoetError(f"{where}the training step cannot be captured: {_REENTRANT}")
+    if custom or (_depends_on_values(as_it_runs) and not _depends_on_values(error)):
+        error, where = as_it_runs, place(as_it_runs, step, prefix)
+    if isinstance(error, LooksAtResult):
+        return PoetError(f"{where}the training step cannot be captured: {error}")
     if isinstance(error, RecursionError):
         return PoetError(
             f"{where}Python's recursion limit was met: the model is nested very deeply, or calls "
             "itself without end. Try sys.setrecursionlimit"
         )
+    remedy = remedy_of(error)
+    if custom:
+        remedy += (
+            f". An export, which copes with more, would lose the backward pass of the custom "
+            f"autograd function {custom[0]}"
+        )
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    cause = f"{type(error).__name__}: {line[:300]}"
+    return PoetError(f"{where}the training step cannot be captured: {remedy}. ({cause})")
+
+
+def remedy_of(error: Exception) -> str:
+    """What to do about it."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        in_torch = frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__))
+        if in_torch and frame.f_code.co_name in _BY_FUNCTION:
+            return _BY_FUNCTION[frame.f_code.co_name]
     said = f"{type(error).__name__}: {error}"
     remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, said)), _OTHERWISE)
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    cause = f"{type(error).__name__}: {first[:300]}"
-    return PoetError(f"{where}the training step cannot be captured: {remedy}. ({cause})")
+    if remedy == _DATA_DEPENDENT:
+        remedy += _setting(error)
+    return remedy
+
+
+def _depends_on_values(error: Exception) -> bool:
+    return isinstance(error, LooksAtResult) or remedy_of(error).startswith(
+        (_DATA_DEPENDENT, *_BY_FUNCTION.values())
+    )
+
+
+def _setting(error: Exception) -> str:
+    """What makes the question needless, where the code that asks it is known."""
+    ours = [
+        frame
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(_NOT_THE_MODELS)
+    ]
+    asking = ours[-1].f_locals if ours else {}
+    if "label_index" in asking and hasattr(asking.get("self"), "config"):
+        return (
+            ". This model guesses from the labels which loss it has: say it, with "
+            'model.config.problem_type = "single_label_classification", or "regression"'
+        )
+    if hasattr(asking.get("self"), "has_gate") and hasattr(asking["self"], "num_experts"):
+        return (
+            ". A model of experts need not ask which of them have work: "
+            'give experts_implementation="grouped_mm" or "batched_mm" in its configuration'
+        )
+    summary = traceback.extract_tb(error.__traceback__)
+    asked = [each.line or "" for each in summary if not each.filename.startswith(_NOT_THE_MODELS)]
+    if asked and "labels" in asked[-1]:
+        return (
+            ". A model that asks its labels something need not have them: leave them out of the "
+            "batch, and give a loss_fn of your own"
+        )
+    return ""
 
 
 def is_decision(error: Exception) -> bool:
@@ -94,7 +186,6 @@ def is_decision(error: Exception) -> bool:
 def place(error: BaseException, step: nn.Module, prefix: str) -> str:
     """`layer1.0 (net.py:12: x = x.item()): `, or nothing where no module is to blame."""
     paths = {id(module): name for name, module in step.named_modules() if module is not step}
-    home, torch_home = os.path.dirname(__file__), os.path.dirname(torch.__file__)
     at: TracebackType | None = error.__traceback__
     path, line, in_step = None, None, False
     while at is not None:
@@ -104,7 +195,7 @@ def place(error: BaseException, step: nn.Module, prefix: str) -> str:
         if isinstance(owner, nn.Module) and id(owner) in paths:
             path, line = paths[id(owner)], None
         file = frame.f_code.co_filename
-        if in_step and not file.startswith((home, torch_home)):
+        if in_step and not file.startswith(_NOT_THE_MODELS):
             line = traceback.extract_tb(at, limit=1)[0]
         at = at.tb_next
     if not in_step:

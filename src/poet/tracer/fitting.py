@@ -11,6 +11,7 @@ from poet.tracer.arguments import dtype_named, dtype_text, function_of
 from poet.tracer.layout import TANGENT, Layout
 from poet.tracer.step import Step
 from poet.values.graph import Graph, Tensor
+from poet.values.torch_optimizers import OWN_SHAPES
 
 LIBRARIES = ("aten", "poet")
 """Whose operators a kept graph may call: a key does not stand for the code of others."""
@@ -48,7 +49,12 @@ def _check_tensors(layout: Layout, step: Step) -> None:
         *((i, parameters.get(name)) for name, i in layout.parameters.items()),
         *((i, buffers.get(name)) for name, i in layout.buffers.items()),
         *((i, inputs.get(place)) for place, i in layout.inputs.items()),
-        *((i, parameters.get(n)) for n, held in layout.state.items() for i in held.values()),
+        *(
+            (i, parameters.get(n))
+            for n, held in layout.state.items()
+            for kept, i in held.items()
+            if kept not in OWN_SHAPES
+        ),
     ):
         about = graph.tensors[i]
         if value is None or (about.shape, about.dtype, about.nbytes) != (
@@ -58,6 +64,11 @@ def _check_tensors(layout: Layout, step: Step) -> None:
     for name in (*layout.gradients, *layout.member, *layout.state):
         if name not in parameters:
             raise PoetError(f"the model has no parameter {name}")
+    for name, held in layout.state.items():
+        for kept, i in held.items():
+            shape, about = tuple(parameters[name].shape), graph.tensors[i]
+            if kept in OWN_SHAPES and about.shape != OWN_SHAPES[kept](shape):
+                raise PoetError(f"{graph.tensor_text(i)} is not as its optimizer has it")
     for i, tensor in enumerate(graph.tensors):
         if _covered_bytes(tensor) > tensor.nbytes:
             raise PoetError(f"{graph.tensor_text(i)} is larger than its {tensor.nbytes} bytes")

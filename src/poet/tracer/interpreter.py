@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from poet.calls.references import named_in
-from poet.calls.updates import SCALARS
+from poet.calls.updates import NUMBERS
 from poet.errors import PoetError
 from poet.tracer.arguments import decode, function_of
 from poet.tracer.kernels import KERNELS
@@ -96,7 +96,7 @@ def _runner(op: Op) -> Callable[[Memory], None]:
     """The op as a function on the memory: its calls resolved once."""
     steps = []
     for call in op.calls:
-        scalars = SCALARS if call.kind in KERNELS else ()
+        scalars = NUMBERS if call.kind in KERNELS else ()
         steps.append((function_of(call), call.arguments, scalars, call.results))
     last_use: dict[int, int] = {}
     for at, call in enumerate(op.calls):

@@ -3,14 +3,20 @@
 Each takes the arguments of its call by name, writes parameter and state in place and returns them.
 The order of operations is that of torch's plain (not fused, not multi-tensor) implementations; only
 temporaries are reused. Arithmetic on the learning rate and the step count is Python's, in doubles.
+An update that is told to `skip` leaves all as it is. Other optimizers are run by torch itself
+(`torch_updates`).
 """
 
 from collections.abc import Callable
+from functools import wraps
 from inspect import signature
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from poet.calls.updates import CLEAR, GATHER
+from poet.tracer.torch_updates import arguments_of, updates
+from poet.values.update_rules import NOTHING
 
 FIRST_MOMENTUM = -0.0
 """Where a momentum buffer starts: -0.0 + g is g, bit for bit, for every g; 0.0 + -0.0 is not."""
@@ -75,15 +81,42 @@ def adamw(
     return adam(parameter=parameter, learning_rate=learning_rate, weight_decay=0.0, **others)
 
 
-KERNELS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
+def gather(*, total: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+    return (total.add_(gradient),)
+
+
+def clear(*, total: Tensor) -> tuple[Tensor, ...]:
+    return (total.fill_(NOTHING),)
+
+
+def _unless_skipped(update: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
+    @wraps(update)
+    def guarded(*, skip: float = 0, **given: Any) -> tuple[Tensor, ...]:
+        if not skip:
+            return update(**given)
+        return tuple(x for name, x in given.items() if isinstance(x, Tensor) and name != "gradient")
+
+    return guarded
+
+
+_UPDATES: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "poet.sgd": sgd,
     "poet.adam": adam,
     "poet.adamw": adamw,
+    **updates(),
+}
+KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    **{kind: _unless_skipped(update) for kind, update in _UPDATES.items()},
+    GATHER: gather,
+    CLEAR: clear,
 }
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "poet.sgd": tuple(signature(sgd).parameters),
-    "poet.adam": tuple(signature(adam).parameters),
-    "poet.adamw": tuple(signature(adam).parameters),  # `others` are Adam's
+    "poet.sgd": (*signature(sgd).parameters, "skip"),
+    "poet.adam": (*signature(adam).parameters, "skip"),
+    "poet.adamw": (*signature(adam).parameters, "skip"),  # `others` are Adam's
+    **{kind: (*arguments_of(kind), "skip") for kind in updates()},
+    GATHER: tuple(signature(gather).parameters),
+    CLEAR: tuple(signature(clear).parameters),
 }
 """The names of the arguments that each takes."""

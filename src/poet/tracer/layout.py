@@ -11,6 +11,7 @@ import msgspec
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity, rewritten
 from poet.values.graph import Graph, printable
+from poet.values.update_rules import UpdateRule
 
 TANGENT = "poet.tangent"
 """The call that takes a gradient from the caller."""
@@ -57,6 +58,19 @@ class Layout(
     state: dict[str, dict[str, int]] = {}
     learning_rates: tuple[int, ...] = ()
     step_count: int | None = None
+    live_options: tuple[dict[str, int], ...] = ()
+    """For each group, its options that are inputs like the learning rate, by name."""
+    first_values: dict[str, dict[str, float]] = {}
+    """Where state starts, by parameter; at 0 where nothing is said."""
+    scale: int | None = None
+    """What the loss is multiplied by."""
+    inverse_scale: int | None = None
+    norm: int | None = None
+    """The norm of all gradients, where they are clipped by it."""
+    skip: int | None = None
+    """Whether the updates were skipped, where a step may do so."""
+    rule: UpdateRule = UpdateRule()
+    """What is done with gradients."""
     caveats: tuple[str, ...] = ()
     """Why the step may not be eager's, a sentence each."""
 
@@ -71,16 +85,20 @@ class Layout(
     def rewritten(self, granularity: Granularity, fuse_updates: bool) -> "Layout":
         """The same step, its graph at another granularity: for layouts as they were captured."""
         given_out = (piece.tensor for piece in self.input_gradients.values())
-        visible = (*self.outputs, *self.gradients.values(), *given_out)
+        told = [i for i in (self.norm, self.skip) if i is not None]
+        visible = (*self.outputs, *self.gradients.values(), *given_out, *told)
+        state = (i for held in self.state.values() for i in held.values())
+        kept = (*_numbers(self), *state)
         try:
-            graph, place = rewritten(
-                self.graph, granularity, fuse_updates, visible, self.learning_rates
-            )
+            graph, place = rewritten(self.graph, granularity, fuse_updates, visible, kept)
         except ValueError as error:  # a layout that no tracer made
             raise PoetError(f"{printable(self.graph.name)} cannot be rewritten: {error}") from None
 
         def moved(piece: Piece) -> Piece:
             return msgspec.structs.replace(piece, tensor=place[piece.tensor])
+
+        def at(i: int | None) -> int | None:
+            return None if i is None else place[i]
 
         return msgspec.structs.replace(
             self,
@@ -96,7 +114,14 @@ class Layout(
             input_gradients={n: moved(piece) for n, piece in self.input_gradients.items()},
             state={n: {k: place[i] for k, i in held.items()} for n, held in self.state.items()},
             learning_rates=tuple(place[i] for i in self.learning_rates),
-            step_count=None if self.step_count is None else place[self.step_count],
+            step_count=at(self.step_count),
+            live_options=tuple(
+                {n: place[i] for n, i in live.items()} for live in self.live_options
+            ),
+            scale=at(self.scale),
+            inverse_scale=at(self.inverse_scale),
+            norm=at(self.norm),
+            skip=at(self.skip),
         )
 
 
@@ -111,7 +136,8 @@ def check_layout(layout: Layout) -> None:
         if tensor.shape is None or tensor.dtype is None:
             raise ValueError(f"{graph.tensor_text(i)} has no shape or no element type")
     pieces = (piece.tensor for piece in layout.input_gradients.values())
-    made = (*layout.outputs, *layout.gradients.values(), *layout.tangents.values(), *pieces)
+    told = (i for i in (layout.norm, layout.skip) if i is not None)
+    made = (*layout.outputs, *layout.gradients.values(), *layout.tangents.values(), *pieces, *told)
     if not layout.outputs or not all(0 <= i < len(graph.tensors) for i in made):
         raise ValueError("the outputs and gradients are not tensors of the graph")
     for i in layout.tangents.values():
@@ -130,8 +156,14 @@ def check_layout(layout: Layout) -> None:
 def _given(layout: Layout) -> list[int]:
     """What exists when the step starts, as the layout has it."""
     state = (i for held in layout.state.values() for i in held.values())
-    count = () if layout.step_count is None else (layout.step_count,)
     return [
         *layout.parameters.values(), *layout.buffers.values(), *layout.constants,
-        *layout.inputs.values(), *state, *layout.learning_rates, *count,
+        *layout.inputs.values(), *state, *_numbers(layout),
     ]  # fmt: skip
+
+
+def _numbers(layout: Layout) -> list[int]:
+    """Inputs that are no part of the batch."""
+    live = (i for options in layout.live_options for i in options.values())
+    single = (layout.step_count, layout.scale, layout.inverse_scale)
+    return [*layout.learning_rates, *live, *(i for i in single if i is not None)]

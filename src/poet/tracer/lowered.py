@@ -7,6 +7,9 @@ import torch
 from poet.tracer.layout import Piece
 from poet.values.graph import Call, JsonReference, Op, Tensor, Value
 
+FIRST = "the gradient of the loss"
+"""The op that the backward pass of a loss starts with."""
+
 
 class Names(NamedTuple):
     """What the names in a trace stand for: parameters and buffers, or constants."""

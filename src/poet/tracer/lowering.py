@@ -31,7 +31,7 @@ from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
 from poet.tracer.handing import handed_in, leave_out_copies, piece_of, whole
 from poet.tracer.layout import TANGENT, Piece
-from poet.tracer.lowered import Lowered, Names, View
+from poet.tracer.lowered import FIRST, Lowered, Names, View
 from poet.tracer.nodes import (
     GETITEM,
     Node,
@@ -47,8 +47,6 @@ from poet.tracer.nodes import (
 )
 from poet.tracer.true_results import exactly, true_results
 from poet.values.graph import Call, JsonReference, Op, Phase, Role, Tensor
-
-_FIRST = "the gradient of the loss"
 
 
 def lower(module: torch.fx.GraphModule, names: "Names", ends_in_loss: bool = True) -> Lowered:
@@ -155,7 +153,7 @@ class _Lowering:
             self.step.tangents[about.output.idx] = self._tensor(node, name, "input")
             self._first = [handed_in(self.step.tangents)]
             return
-        i = self._tensor(node, _FIRST, "gradient")
+        i = self._tensor(node, FIRST, "gradient")
         arguments = {
             "size": list(made.shape),
             "fill_value": 1,
@@ -163,7 +161,7 @@ class _Lowering:
             "device": {"device": str(made.device)},
         }
         call = Call(kind="aten.full", arguments=arguments, results=({"tensor": i},))
-        self._first = [Op(name=_FIRST, phase="backward", outputs=(i,), calls=(call,))]
+        self._first = [Op(name=FIRST, phase="backward", outputs=(i,), calls=(call,))]
 
     def _starts(self) -> list[Op]:
         """The op that starts the backward pass, once."""

@@ -12,19 +12,26 @@ import torch
 from poet.errors import PoetError
 from poet.tracer import tracing
 from poet.tracer.caveats import caveats
+from poet.tracer.first_gradient import with_first_gradient
 from poet.tracer.layout import Layout
 from poet.tracer.lowered import Lowered, Names
 from poet.tracer.lowering import lower
+from poet.tracer.stand_ins import is_without_bytes
 from poet.tracer.step import Step
 from poet.tracer.updates import Updated, with_outputs, with_updates
 from poet.values.graph import Graph
 from poet.values.optimizers import Optimizer
+from poet.values.torch_optimizers import TorchOptimizer
+from poet.values.update_rules import UpdateRule
+
+_PLAIN = UpdateRule()
 
 
 def layout_of(
     step: Step,
-    groups: tuple[Optimizer, ...],
+    groups: tuple[Optimizer | TorchOptimizer, ...],
     member: Mapping[str, int] | None,
+    rule: UpdateRule = _PLAIN,
     *,
     name: str,
     report: Callable[[str], None],
@@ -37,7 +44,9 @@ def layout_of(
     traced = tracing.trace(step, report)
     report("lowering")
     lowered = lower(traced.module, names_of(step, traced), step.ends_in_loss)
+    scale = None
     if groups:
+        lowered, scale = with_first_gradient(lowered, rule)
         member = member or dict.fromkeys(lowered.gradients, 0)
         for trained in lowered.gradients:
             if trained not in member:
@@ -45,11 +54,11 @@ def layout_of(
                     f"{trained} gets a gradient, but the optimizer does not have it. Add it to the "
                     "optimizer, or freeze it with requires_grad_(False)"
                 )
-        updated = with_updates(lowered, groups, member)
+        updated = with_updates(lowered, groups, member, rule)
         gradients: dict[str, int] = {}
     else:
         updated, gradients = with_outputs(lowered)
-    layout = _laid_out(name, lowered, updated, gradients, member or {})
+    layout = _laid_out(name, lowered, updated, gradients, member or {}, scale, rule)
     told = caveats(step, lowered, traced.left_behind, traced.outside, traced.decided)
     return msgspec.structs.replace(layout, caveats=told)
 
@@ -73,7 +82,10 @@ def _laid_out(
     updated: Updated,
     gradients: dict[str, int],
     member: Mapping[str, int],
+    scale: int | None,
+    rule: UpdateRule,
 ) -> Layout:
+    verdict = updated.verdict
     captured = Layout(
         graph=Graph(name=name, tensors=tuple(updated.tensors), ops=tuple(updated.ops)),
         parameters=step.parameters,
@@ -89,10 +101,19 @@ def _laid_out(
         state=updated.state,
         learning_rates=updated.learning_rates,
         step_count=updated.step_count,
+        live_options=updated.live_options,
+        first_values=updated.first_values,
+        scale=scale,
+        inverse_scale=updated.inverse_scale,
+        norm=verdict and verdict.norm,
+        skip=verdict and verdict.skip,
+        rule=rule,
     )
     return captured.rewritten("op", fuse_updates=False)  # without tensors that nobody uses
 
 
 def _content(value: torch.Tensor) -> bytes:
+    if is_without_bytes(value):
+        return bytes(value.untyped_storage().nbytes())  # nobody will run this
     storage = value.detach().cpu().untyped_storage()
     return bytes(storage)

@@ -8,7 +8,7 @@ A program changes the model it was captured from, as a training step does: param
 in place, buffers get their new values at the end, and gradients come back by name.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import chain
@@ -19,14 +19,13 @@ from torch import nn
 
 from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
-from poet.tracer.arguments import dtype_named
-from poet.tracer.gathered import Rates, Training, fresh_state
+from poet.tracer.batches import checked_batch, laid_out, tensor_from
+from poet.tracer.gathered import Counts, Rates, Scaler, ScalerState, Training, fresh_state
 from poet.tracer.interpreter import Interpreter, Memory
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
 from poet.tracer.outputs import Outputs, Returned
 from poet.tracer.step import Step
-from poet.values.graph import Tensor
 from poet.values.plan import Plan
 from poet.values.schedule import Compute, Schedule
 
@@ -36,6 +35,10 @@ class Result(NamedTuple):
 
     loss: torch.Tensor
     gradients: dict[str, torch.Tensor]
+    norm: torch.Tensor | None = None
+    """That of all gradients, before they were clipped by it."""
+    was_skipped: bool = False
+    """Whether a scaled gradient was not finite, so that nothing was updated."""
 
 
 class Lasting(NamedTuple):
@@ -68,11 +71,16 @@ class Program:
         self._aside: dict[int, torch.Tensor] | None = None
         parameters = self._parameters
         state = {
-            name: {kept: fresh_state(kept, parameters[name]) for kept in held}
+            name: {
+                kept: fresh_state(
+                    parameters[name], self.graph.tensors[i], layout.first_values[name][kept]
+                )
+                for kept, i in held.items()
+            }
             for name, held in layout.state.items()
         }
         self._trained = {name: parameters[name] for name in (*layout.member, *layout.gradients)}
-        self._training = Training(learning_rates, state, self._trained)
+        self._training = Training(learning_rates, state, self._trained, layout.first_values)
 
     @property
     def state(self) -> dict[str, dict[str, torch.Tensor]]:
@@ -85,13 +93,18 @@ class Program:
         return self._training.rates
 
     @property
-    def steps_done(self) -> int:
-        """Steps of this training, whichever program ran them."""
-        return self._training.steps_done
+    def counts(self) -> Counts:
+        """What this training has done, whichever program did it."""
+        return self._training.counts
 
-    @steps_done.setter
-    def steps_done(self, count: int) -> None:
-        self._training.steps_done = count
+    @counts.setter
+    def counts(self, counts: Counts) -> None:
+        self._training.counts = counts
+
+    @property
+    def steps_done(self) -> int:
+        """Updates of this training."""
+        return self.counts.updates
 
     @property
     def _parameters(self) -> dict[str, torch.Tensor]:
@@ -105,6 +118,30 @@ class Program:
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the state a torch optimizer has gathered, and from now on its learning rates."""
         self._training.follow(optimizer)
+
+    @property
+    def live_options(self) -> tuple[dict[str, float], ...]:
+        """Momentum and betas of a torch optimizer's groups, where they are inputs of the step."""
+        return self._training.options(self.layout)
+
+    @live_options.setter
+    def live_options(self, options: Sequence[Mapping[str, float]]) -> None:
+        self._training.set_options(self.layout, options)
+
+    def scale_by(self, scaler: Scaler | None) -> None:
+        """Multiply the loss by the scale that this has at each step."""
+        self._training.scaler = scaler
+
+    @property
+    def scaler_state(self) -> ScalerState | None:
+        """What the scaler would go on from; None where there is none."""
+        scaler = self._training.scaler
+        return None if scaler is None else scaler.state()
+
+    def load_scaler(self, state: ScalerState | None) -> None:
+        """Let the scaler go on from there."""
+        if state is not None and self._training.scaler is not None:
+            self._training.scaler.load(state)
 
     def share_state(self, other: "Program") -> None:
         """Be part of another program's training: the same model, for another batch shape or
@@ -218,44 +255,26 @@ class Program:
     ) -> dict[int, torch.Tensor]:
         """The tensors that exist when a step on this batch starts, by id."""
         layout = self.layout
-        tensors = self._batch(batch)
+        example = self.example
+        taken = example if batch is None else self._step.taken_apart(batch)
+        tensors = checked_batch(taken, example, layout, self.graph)
         self._training.begin_step(self._trained, layout.step_count is not None)
         ram = {
-            i: _laid_out(tensors[place].detach(), self.graph.tensors[i])
+            i: laid_out(tensors[place].detach(), self.graph.tensors[i])
             for place, i in layout.inputs.items()
         }
         homes = self.homes() if homes is None else homes
         ram |= {i: tensor.detach() for i, tensor in homes.items()}
         ram |= self.constants()
-        for i, rate in zip(layout.learning_rates, self.learning_rates, strict=True):
-            ram[i] = torch.tensor(rate, dtype=torch.float64)
-        if layout.step_count is not None:
-            ram[layout.step_count] = torch.tensor(self.steps_done + 1)
+        ram |= self._training.numbers(layout)
         return ram
 
     def constants(self) -> dict[int, torch.Tensor]:
         """Tensors that the step reads though no module owns them, by id."""
         return {
-            i: _tensor_from(content, self.graph.tensors[i])
+            i: tensor_from(content, self.graph.tensors[i])
             for i, content in self.layout.constants.items()
         }
-
-    def _batch(self, batch: Any) -> tuple[torch.Tensor, ...]:
-        given = self.example if batch is None else self._step.taken_apart(batch)
-        if given.spec != self.example.spec or given.places != self.example.places:
-            texts = [_shape_text(each.rebuilt(each.tensors)) for each in (given, self.example)]
-            raise PoetError(f"the batch is {texts[0]}; the example was {texts[1]}")
-        for place, i in self.layout.inputs.items():
-            have, want = given.tensors[place], self.example.tensors[place]
-            if have.shape != want.shape or have.dtype != want.dtype:
-                raise PoetError(
-                    f"{self.graph.tensors[i].name} of the batch is {have.dtype} "
-                    f"{list(have.shape)}; the step was captured for {want.dtype} "
-                    f"{list(want.shape)}. Capture it again for this shape"
-                )
-        if repr(given.constants) != repr(self.example.constants):
-            raise PoetError("the batch has other constants than the example: capture it again")
-        return given.tensors
 
     def homes(self) -> dict[int, torch.Tensor]:
         """Where the lasting tensors live, by the id they have when a step starts."""
@@ -325,10 +344,14 @@ class Program:
         `found` gives a tensor by id, or None for one that is where it belongs.
         """
         self._hand_over(found)
-        self.steps_done += 1
-        loss = found(self.layout.loss)
+        layout = self.layout
+        told = {i: found(i) for i in (layout.norm, layout.skip) if i is not None}
+        skipped = bool(told.get(layout.skip)) if layout.skip is not None else False
+        self._training.done(layout.rule.gathers, skipped)
+        loss = found(layout.loss)
         assert loss is not None
-        return Result(loss, self.gradients(found))
+        norm = None if layout.norm is None else told[layout.norm]
+        return Result(loss, self.gradients(found), norm, skipped)
 
     def gradients(self, found: Callable[[int], torch.Tensor | None]) -> dict[str, torch.Tensor]:
         """The gradients that the step gives out, by parameter."""
@@ -380,34 +403,3 @@ class Program:
         """What the model returns, where the step ends there."""
         assert isinstance(self._step, Outputs)
         return self._step.returned
-
-
-def _laid_out(tensor: torch.Tensor, about: Tensor) -> torch.Tensor:
-    """The tensor with its elements where the traced one had them: kernels and draws follow that."""
-    wanted = about.strides or torch.empty(tensor.shape, device="meta").stride()
-    if tensor.stride() == wanted or tensor.numel() <= 1:
-        return tensor
-    return torch.empty_strided(
-        tensor.shape, wanted, dtype=tensor.dtype, device=tensor.device
-    ).copy_(tensor)
-
-
-def _shape_text(batch: Any) -> str:
-    if isinstance(batch, torch.Tensor):
-        return f"{list(batch.shape)}"
-    if isinstance(batch, dict):
-        return "{" + ", ".join(f"{name}: {_shape_text(x)}" for name, x in batch.items()) + "}"
-    if isinstance(batch, tuple | list):
-        return "(" + ", ".join(map(_shape_text, batch)) + ")"
-    return repr(batch)
-
-
-def _tensor_from(content: bytes, about: Tensor) -> torch.Tensor:
-    assert about.shape is not None
-    dtype = dtype_named(about.dtype)
-    flat = (
-        torch.frombuffer(bytearray(content), dtype=dtype)
-        if content
-        else torch.empty(0, dtype=dtype)
-    )
-    return flat.as_strided(about.shape, about.strides) if about.strides else flat.view(about.shape)

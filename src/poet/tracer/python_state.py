@@ -4,6 +4,10 @@ A trace runs the model's Python once and freezes what it did. A counter that goe
 from Python's random generator or a seed that is set would be the same in every step after, so they
 are refused. Tensors that a forward pass leaves behind as attributes are put back as they were; one
 that it reads before it leaves another in its place is state, and refused as well.
+
+What only the first forward pass sets (the kind of loss that a model guesses, hooks that it
+installs for itself) is left as that pass would leave it, if a second trace sets nothing more and
+computes the same (`Traces.settled`).
 """
 
 import contextlib
@@ -15,12 +19,15 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
 from poet.tracer.keys import is_library
 from poet.tracer.step import MODEL, Step
-from poet.tracer.watch import Watch
+from poet.tracer.walking import GONE, walk
+from poet.tracer.watch import Entry, Watch
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -76,6 +83,17 @@ class Before:
                     "of the model, so that a captured step would give it none. Make it an "
                     "nn.Parameter, or read a detached one"
                 )
+        self.check_draws(seeds)
+        self.put_attributes_back()
+        what = self._watch.change_for_good()
+        if what is not None:
+            raise PoetError(
+                f"the forward pass changes {what}, which a captured step would not do again. Do it "
+                "outside the step"
+            )
+
+    def check_draws(self, seeds: list[Any]) -> None:
+        """Refuse draws and seeds that the trace would freeze."""
         if self._draws != _draws():
             raise PoetError(
                 "the forward pass draws from the random generator of Python or NumPy, whose number "
@@ -86,13 +104,22 @@ class Before:
                 f"the forward pass calls torch.manual_seed({seeds[0]}), which a captured step "
                 "would not do again. Do it outside the step"
             )
-        self.put_attributes_back()
-        what = self._watch.change_for_good()
-        if what is not None:
-            raise PoetError(
-                f"the forward pass changes {what}, which a captured step would not do again. Do it "
-                "outside the step"
-            )
+
+    def settled(self) -> list[Entry]:
+        """What the forward pass has set once and for all, perhaps; none where tensors are in it."""
+        found = list(self._watch.new_entries())
+        return [] if any(_holds_traced(each.value) for each in found) else found
+
+    def rewind(self) -> None:
+        """As before the pass, while traced tensors stand in for parameters, and hooks listen."""
+        for each in list(self._watch.new_entries()):
+            ours = (getattr(each.value, "__module__", None) or "").startswith("poet.tracer.")
+            if ours or isinstance(each.value, torch.Tensor):
+                continue
+            if each.was is GONE:
+                del each.held[each.key]
+            else:
+                each.held[each.key] = each.was
 
     def names_of(self, assigned: Collection[tuple[int, str]]) -> tuple[str, ...]:
         """What people call these attributes of their own modules, but for buffers, which last."""
@@ -128,15 +155,42 @@ class Traces:
     """What traces of a step do to its model, seen from outside."""
 
     def __init__(self, before: Before, seeds: list[Any], assigned: set[tuple[int, str]]) -> None:
-        self._before, self._seeds, self._assigned = before, seeds, assigned
+        self._first = self._before = before
+        self._seeds, self._assigned = seeds, assigned
 
     def check(self, read: Collection[int]) -> None:
         """Refuse what a captured step could not do again."""
         self._before.check(read, self._seeds, self._assigned)
 
+    def rewind(self) -> None:
+        """Before each pass of a trace, which makes several: all of them are to see the same."""
+        self._before.rewind()
+
+    def settled(self, step: Step) -> list[str]:
+        """What the trace has set that a first forward pass of eager PyTorch would set, too.
+
+        It stays as the trace has set it, and all else is as before: another trace shows whether
+        it is set for good. The names are those that people know.
+        """
+        self._before.check_draws(self._seeds)
+        found = self._before.settled()
+        if found:
+            self._before.put_back()
+            for each in found:
+                each.held[each.key] = each.value
+            self._before = Before(step)
+        return [each.name for each in found]
+
     def again(self) -> None:
         """Before another trace: the first has failed, and may have left things behind."""
+        self.put_back()
+
+    def put_back(self, success: bool = False) -> None:
+        """All as it was; after a success, but for what was settled."""
         self._before.put_back()
+        if not success:
+            self._before = self._first
+            self._first.put_back()
 
     @property
     def left_behind(self) -> tuple[str, ...]:
@@ -163,12 +217,17 @@ def unchanged(step: Step) -> Iterator[Traces]:
     setattr(torch, "manual_seed", seeds.append)  # noqa: B010
     setattr(nn.Module, "__setattr__", assigning)  # noqa: B010
     try:
-        before = Before(step)  # as it is now, listened to: what puts it back goes on listening
+        # As it is now, listened to: what puts it back goes on listening.
+        traces = Traces(Before(step), seeds, assigned)
+        step.rewind = traces.rewind
         try:
-            yield Traces(before, seeds, assigned)
-        finally:
-            before.put_back()
+            yield traces
+        except BaseException:
+            traces.put_back()
+            raise
+        traces.put_back(success=True)
     finally:
+        step.rewind = None
         setattr(torch, "manual_seed", seed)  # noqa: B010
         setattr(nn.Module, "__setattr__", assign)  # noqa: B010
 
@@ -205,6 +264,11 @@ def _draws() -> list[Any]:
         name, keys, *rest = numpy.random.get_state()
         found += [name, keys.tobytes(), rest]
     return found
+
+
+def _holds_traced(value: Any) -> bool:
+    """Whether a tensor of a trace can be reached from here."""
+    return any(isinstance(each, FakeTensor | FunctionalTensor) for each in walk({"": value}).held)
 
 
 def _known(path: str, name: str) -> str:

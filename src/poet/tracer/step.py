@@ -97,8 +97,12 @@ class Step(nn.Module):
         self.example = example
         self.autocast = autocast
         self.in_loss = False
+        self.rewind: Callable[[], None] | None = None
+        """Called before each pass of a trace."""
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        if self.rewind is not None:
+            self.rewind()
         example = self.example.rebuilt(tensors)
         if self.autocast is None:
             return self._loss_of(example)

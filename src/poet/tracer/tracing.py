@@ -23,10 +23,15 @@ from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
 
 from poet.errors import PoetError
+from poet.tracer.alike import alike
+from poet.tracer.certain_draws import CertainDraws
+from poet.tracer.checkpoints import no_writes_in_checkpoints
 from poet.tracer.constants import Known
 from poet.tracer.eager_kernels import as_eager
-from poet.tracer.failures import explanation, is_decision, place
+from poet.tracer.effects import NoLooks
+from poet.tracer.failures import CustomFunction, explanation, is_decision, place
 from poet.tracer.python_state import unchanged
+from poet.tracer.shape_kernels import shapes_known
 from poet.tracer.step import MODEL, Step
 
 _tracing = threading.Lock()
@@ -66,13 +71,25 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
         unchanged(step) as traces,
         torch.enable_grad(),
         as_eager(),
+        shapes_known(),
+        NoLooks(),
+        CertainDraws(),
     ):
         failures: list[Exception] = []
         for way in (_as_it_runs, _as_exported):
             report("tracing" if way is _as_it_runs else "exporting")
             try:
                 made = way(step, apart)
+                settled = traces.settled(step)
+                if settled:
+                    report(f"tracing again, since the first pass sets {settled[0]}")
+                    again = way(step, apart)
                 traces.check(made.read)
+                if settled and not alike(made, again):
+                    raise PoetError(
+                        f"the first forward pass sets {settled[0]}, and computes something else "
+                        "than those after it. Run the model once before it is captured"
+                    )
                 return made._replace(
                     left_behind=traces.left_behind,
                     outside=traces.outside,
@@ -102,7 +119,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
-    with Known():
+    with Known(), no_writes_in_checkpoints(step):
         return _joint(step, tensors, {})
 
 
@@ -173,7 +190,7 @@ def _joint(
 def _exported(
     step: Step, tensors: tuple[torch.Tensor, ...]
 ) -> tuple[torch.fx.GraphModule, dict[str, torch.Tensor], frozenset[int]]:
-    with _no_custom_functions():
+    with _no_custom_functions(), no_writes_in_checkpoints(step):
         exported = torch.export.export(step, tensors, strict=False).module()
     assert isinstance(exported, torch.fx.GraphModule)
     owned = {name for name, _ in exported.named_parameters(remove_duplicate=False)}
@@ -241,16 +258,11 @@ def _module_paths(step: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_custom_functions() -> Iterator[None]:
-    """An export would lose the backward pass of a custom autograd function: refuse that."""
+    """An export would lose the backward pass of a custom autograd function: end it there."""
     apply = torch.autograd.Function.__dict__["apply"]
 
     def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
-        raise PoetError(
-            f"the custom autograd function {cls.__qualname__} cannot be captured here: the model "
-            "must be exported because it takes Python numbers from tensors or holds tensors that "
-            "are neither parameters nor buffers, and an export loses custom backward passes. "
-            "Remove those, or write the function with torch operations"
-        )
+        raise CustomFunction(cls.__qualname__)
 
     setattr(torch.autograd.Function, "apply", classmethod(refuse))  # noqa: B010
     try:

@@ -13,7 +13,7 @@ are not. What a forward pass writes itself is not watched: `keys` and `python_st
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -26,6 +26,17 @@ _GLOBAL_HOOKS = [
     for name, value in vars(nn.modules.module).items()
     if name.startswith("_global_") and isinstance(value, dict)
 ]
+
+
+class Entry(NamedTuple):
+    """A key of a dict and what it holds, under the name that people know it by."""
+
+    held: dict[Any, Any]
+    key: Any
+    value: Any
+    was: Any
+    """What it held before, or GONE."""
+    name: str
 
 
 class Watch:
@@ -103,6 +114,15 @@ class Watch:
     def trained_constants(self) -> list[tuple[str, torch.Tensor]]:
         """Tensors that nobody owns and that require a gradient."""
         return [each for each in self._found.constants if each[1].requires_grad]
+
+    def new_entries(self) -> Iterator[Entry]:
+        """What dicts hold now and did not before: attributes, settings, hooks."""
+        empty = ((each, dict[Any, Any]()) for each in self._found.empty if isinstance(each, dict))
+        for held, before in chain(self._dicts_before(), empty):
+            for key, value in list(held.items()):
+                if key not in before or not _same(before[key], value):
+                    name = _path(self._found.names[id(held)], key)
+                    yield Entry(held, key, value, before.get(key, GONE), name)
 
     def put_back(self) -> None:
         """Give namespaces and containers the contents that they had; functions forget."""

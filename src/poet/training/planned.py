@@ -135,9 +135,9 @@ class PlannedSteps:
         )
         return Session(program, plan, store, self.key(example))
 
-    def key(self, batch: Any) -> tuple[int, Hashable]:
+    def key(self, batch: Any, source: StepSource | None = None) -> tuple[int, Hashable]:
         """What needs a capture and a plan of its own: a state of the model, and a kind of batch."""
-        return self._variant, self._source.key(batch)
+        return self._variant, (source or self._source).key(batch)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Session]:
@@ -154,32 +154,34 @@ class PlannedSteps:
         finally:
             self._turn.release()
 
-    def known(self, batch: Any) -> Executor | None:
+    def known(self, batch: Any, source: StepSource | None = None) -> Executor | None:
         """Who runs batches of this key, if that was planned already."""
-        return self.session.executor(self.key(batch))
+        return self.session.executor(self.key(batch, source))
 
-    def executor(self, batch: Any, beside_bytes: int = 0) -> Executor:
+    def executor(
+        self, batch: Any, source: StepSource | None = None, beside_bytes: int = 0
+    ) -> Executor:
         """Who runs batches of this key, with the model as it is noticed to be; a new one is
-        captured and planned first.
+        captured and planned first. Another `source` captures other steps of the same training.
 
         Where `beside_bytes` of the budget are taken, it runs by a plan for what is left.
         """
-        known = self.known(batch)
+        known = self.known(batch, source)
         if known is not None:
             return self._beside(batch, known, beside_bytes) if beside_bytes else known
-        session, key = self.session, self.key(batch)
+        session, key = self.session, self.key(batch, source)
         with session.unpaged():
-            program = self._source.capture(batch)
-            session.program.steps_done = session.steps
+            program = (source or self._source).capture(batch)
+            session.program.counts = session.counts
             program.share_state(session.program)
             plan = _plan_of_alike(session.plans.values(), program)
             plan = plan or self._planned(problem_here(program), self._terms)
             program = program.for_plan(plan)
             if session.can_add(program):
                 session.add(key, program, plan)
-                return self.executor(batch, beside_bytes)
+                return self.executor(batch, source, beside_bytes)
         self._begin_anew(key, program, plan)
-        return self.executor(batch, beside_bytes)
+        return self.executor(batch, source, beside_bytes)
 
     def _beside(self, batch: Any, whole: Executor, beside_bytes: int) -> Executor:
         key = (*self.key(batch), beside_bytes)
@@ -227,7 +229,7 @@ class PlannedSteps:
         """Go on with other parameters, buffers or state than before."""
         old = self.session
         self.session = Session(program, plan, old.store, key)
-        self.session.steps, self.session.peak_bytes = old.steps, old.peak_bytes
+        self.session.counts, self.session.peak_bytes = old.counts, old.peak_bytes
         self._watches = {self._variant: self._watches[self._variant]}
 
     def _planned(self, problem: Problem, terms: Terms) -> Plan:
@@ -318,10 +320,10 @@ def machine_bytes(program: Program) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
     held = sum(t.untyped_storage().nbytes() for t in program.given(None).values())
-    return _free_bytes() + held
+    return free_bytes() + held
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
     """What this process may still allocate, by the machine's memory and its control group's."""
     free = memory_info().get("MemAvailable")
     if free is None:

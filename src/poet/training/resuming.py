@@ -44,6 +44,17 @@ def go_on_from(
     return found
 
 
+def check_data(found: Found, has_own_data: bool) -> None:
+    """Refuse to go on with batches from elsewhere."""
+    had = found.about.origin.data_digest is not None
+    if found.about.steps and had != has_own_data:
+        was, now = ("data of its own", "none") if had else ("none", "data of its own")
+        raise PoetError(
+            f"the run in {found.path.parent} was trained on other batches: the model's file gave "
+            f"{was}, and gives {now} now. Begin again in another folder"
+        )
+
+
 def check_rates(found: Found, rates: Sequence[float]) -> None:
     """Refuse to go on with other learning rates than before."""
     before = found.about.learning_rates
@@ -59,7 +70,8 @@ def kept_plan(found: Found | None, origin: Origin) -> Plan | None:
     """The plan of the run so far, if it was made for the same question and is still valid."""
     if found is None:
         return None
-    if msgspec.structs.replace(found.about.origin, data_position=None) != origin:
+    before = msgspec.structs.replace(found.about.origin, data_position=None, data_digest=None)
+    if before != origin:
         return None
     try:
         plan = read_json(found.path.parent / PLAN, Plan)

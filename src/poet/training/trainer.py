@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from poet.errors import PoetError, PoetWarning
+from poet.planning.defaults import HERE
 from poet.planning.question import read_costs, terms
 from poet.rewrites.granularity import Granularity
 from poet.runtime.session import Session, shape_text
@@ -36,12 +37,15 @@ from poet.tracer.gathered import Rates
 from poet.tracer.groups import options_of
 from poet.tracer.program import Program, Result
 from poet.tracer.watch import Watch
+from poet.training.guards import guards
 from poet.training.planned import PlannedSteps
+from poet.training.scaling import ScaledLoss, checked_scaler
 from poet.values.device import Costs, Device
 from poet.values.optimizers import Optimizer
 from poet.values.plan import Plan
 from poet.values.profile import Profile
 from poet.values.schedule import Goal, Params, Transfers
+from poet.values.update_rules import UpdateRule
 
 
 class TrainingSource(NamedTuple):
@@ -53,24 +57,31 @@ class TrainingSource(NamedTuple):
     granularity: Granularity
     autocast: torch.dtype | str | None
     cache: bool
+    rule: UpdateRule
+    scaler: torch.amp.GradScaler | None
 
     def capture(self, batch: Any) -> Program:
-        return capture(
+        program = capture(
             self.model,
             self.loss_fn,
             self.optimizer,
             example=batch,
             granularity=self.granularity,
             autocast=self.autocast,
+            updates=self.rule,
             cache=self.cache,
         )
+        if self.scaler is not None:
+            program.scale_by(ScaledLoss(self.scaler, program.model_device))
+        return program
 
-    def key(self, batch: Any) -> str:
-        return shape_text(batch)
+    def key(self, batch: Any) -> tuple[bool, str]:
+        return self.rule.gathers, shape_text(batch)
 
     def watch(self) -> Watch:
         roots = {"": self.model, "loss_fn": self.loss_fn}
-        return Watch(roots, ambient=self.autocast is None, options=options_of(self.optimizer))
+        options = options_of(self.optimizer, self.rule.has_live_options)
+        return Watch(roots, ambient=self.autocast is None, options=options)
 
 
 class Trainer:
@@ -86,6 +97,10 @@ class Trainer:
     `params` says where parameters and optimizer state live between steps: `resident` in RAM,
     `paged` in the store, `streamed` there too, where ops may read large ones in tiles. `auto` is
     the first of these that fits. With tiles, sums are rounded differently than in eager PyTorch.
+
+    With `accumulate=n` every nth step updates, by gradients summed up over n batches, of which each
+    counts one part in n. `clip_norm` and `clip_value` clip gradients before an update; a `scaler`
+    scales the loss, for float16, and skips updates by gradients that are not finite.
     """
 
     def __init__(
@@ -107,11 +122,26 @@ class Trainer:
         time_limit: float = 20.0,
         granularity: Granularity = "planning",
         autocast: torch.dtype | str | None = None,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        scaler: torch.amp.GradScaler | None = None,
         cache: bool = True,
     ) -> None:
         given = read_costs(costs) if isinstance(costs, str | Path) else costs
+        scaler = checked_scaler(scaler)
+        rule = UpdateRule(
+            accumulate=accumulate,
+            clip_norm=clip_norm,
+            clip_value=clip_value,
+            is_scaled=scaler is not None,
+            # A plan, or costs, that come from elsewhere are for a step with these as numbers.
+            has_live_options=given is None
+            and plan is None
+            and isinstance(optimizer, torch.optim.Optimizer),
+        )
         asked = terms(
-            device or (None if isinstance(given, Profile) else "laptop"),
+            device or (None if isinstance(given, Profile) else HERE),
             ram,
             deadline,
             costs=given,
@@ -121,6 +151,11 @@ class Trainer:
             pinned_roles=("input",),  # the batch is the caller's
             in_torch=True,
         )
+        if optimizer is None and rule != UpdateRule():
+            raise PoetError(
+                "accumulate, clip_norm, clip_value and scaler say how gradients become updates, "
+                "and no optimizer is given: give one, or leave them out"
+            )
         if optimizer is None:
             warnings.warn(
                 "no optimizer is given: steps compute the loss and gradients (trainer.run(batch)) "
@@ -130,7 +165,11 @@ class Trainer:
             )
         if params in ("paged", "streamed") and store is None:
             raise PoetError(f'params="{params}" needs a store: give a folder, store="pages/"')
-        source = TrainingSource(model, loss_fn, optimizer, granularity, autocast, cache)
+        source = TrainingSource(
+            model, loss_fn, optimizer, granularity, autocast, cache, rule, scaler
+        )
+        self._rule = rule
+        self._gathering = source._replace(rule=msgspec.structs.replace(rule, gathers=True))
         self._planned = PlannedSteps(
             source, asked, example, store=store, plan=plan, minimize=minimize, time_limit=time_limit
         )
@@ -140,7 +179,9 @@ class Trainer:
         self.costs_text = f"costs measured on {where}" if is_given else f"the rates of {where}"
         self.is_measured = asked.costs is not None
         """Whether the plan's seconds and joules were measured: else they are not this machine's."""
-        self._guards = _guards(optimizer)
+        self._guards = guards(optimizer)
+        self.gradient_norm: float | None = None
+        """That of all gradients at the last update, before `clip_norm` clipped them."""
         self._folders: set[Path] = set()
         """Where this training keeps checkpoints, or had them from."""
 
@@ -154,12 +195,29 @@ class Trainer:
         """The same, with the gradients where no optimizer uses them up."""
         with self._planned.alone():
             executor = self.executor_for(batch)  # it may begin another session
-            return self._session.run(executor, batch)
+            result = self._session.run(executor, batch)
+            if result.norm is not None:
+                self.gradient_norm = result.norm.item()
+            return result
 
     def executor_for(self, batch: Any) -> Executor:
-        """Who runs batches of this shape; a new shape is captured and planned first."""
+        """Who runs the next batch, of this shape; a new shape is captured and planned first."""
         self._planned.notice_changes()
-        return self._planned.executor(batch)
+        executor = self._planned.executor(batch)
+        if self._rule.keeps_gradients:
+            gathering = self._planned.executor(batch, self._gathering)
+            if self._session.counts.gathered + 1 < self._rule.accumulate:
+                return gathering
+        return executor
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Give up the gradients that are gathered for the next update, as a loop of one's own does.
+
+        After an update nothing is gathered, and there is nothing to do: a loop may say so all the
+        same.
+        """
+        with self._planned.alone() as session:
+            saving.drop_gathered(session)
 
     # What it is, and what it took
 
@@ -179,8 +237,13 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """Steps made, with those before a resume."""
+        """Steps made, one a batch, with those before a resume."""
         return self._session.steps
+
+    @property
+    def updates(self) -> int:
+        """Updates made: with `accumulate` one in so many steps, without those that were skipped."""
+        return self._session.counts.updates
 
     @property
     def budget_bytes(self) -> int | None:
@@ -280,28 +343,3 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _guards(optimizer: Any) -> list[RemovableHandle]:
-    """A torch optimizer's state is the trainer's from here on: say so to who asks for it there."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        return []
-
-    def asked(_: torch.optim.Optimizer) -> None:
-        warnings.warn(
-            "a poet.Trainer has this optimizer's state: what is here is as it was before the "
-            "trainer. Use trainer.state_dict(), or trainer.save()",
-            PoetWarning,
-            stacklevel=3,
-        )
-
-    def loaded(*_: Any) -> None:
-        raise PoetError(
-            "a poet.Trainer has taken this optimizer's state already. Load it before the trainer "
-            "is made, or into the trainer: trainer.load_state_dict(), trainer.load()"
-        )
-
-    return [
-        optimizer.register_state_dict_pre_hook(asked),
-        optimizer.register_load_state_dict_pre_hook(loaded),
-    ]

@@ -113,7 +113,7 @@ class Waiting:
             ) from error
         self._give_up([step for step in others if step.executor.pages])
         self._make_room(plan, {}, others, own_bytes)
-        executor = self._planned.executor(call, least_bytes)
+        executor = self._planned.executor(call, beside_bytes=least_bytes)
         return executor, own_bytes + _held_bytes(others)
 
     def has_room_for(self, mine: Step) -> bool:

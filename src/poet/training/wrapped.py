@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from poet.errors import PoetError
+from poet.planning.defaults import HERE
 from poet.planning.question import terms
 from poet.rewrites.granularity import Granularity
 from poet.runtime.stores.base import Store
@@ -40,7 +41,7 @@ def wrap(
     kwargs: Mapping[str, Any] | None = None,
     ram: str | int | None = None,
     store: str | Path | Store | None = None,
-    device: str | Device = "laptop",
+    device: str | Device = HERE,
     deadline: str | float | None = None,
     time_limit: float = 20.0,
     granularity: Granularity = "planning",

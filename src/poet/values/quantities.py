@@ -39,7 +39,14 @@ def parse_bytes(text: str | int, what: str = "size") -> int:
                 else ""
             )
         )
-    nbytes = int(Fraction(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]])
+    exact = Fraction(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
+    if 0 < exact < 1:
+        hint = f'. For a share of what keeping all takes, write "{float(100 * exact):g}%"'
+        raise PoetError(
+            f"{what} {str(text)[:_LONGEST]!r} is less than one byte"
+            f"{hint if what == 'RAM budget' else ''}"
+        )
+    nbytes = int(exact)
     if nbytes > MAX_BYTES:
         raise PoetError(
             f"{what} {str(text)[:_LONGEST]!r} is more than {MAX_BYTES:,} bytes, "

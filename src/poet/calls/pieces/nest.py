@@ -80,26 +80,37 @@ def largest(side: Side, axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> tuple
 
 def moved(side: Side, axes: tuple[Axis, ...], nest: Nest) -> tuple[int, int]:
     """Bytes and transfers that the tiles of a side take, one way, in all blocks."""
+    nbytes, transfers = _moved_once(side, axes, nest.sizes)
+    times = _times(side.axes, axes, nest)
+    return times * nbytes, times * transfers
+
+
+def _times(own: frozenset[int], axes: tuple[Axis, ...], nest: Nest) -> int:
+    """How often a side that follows these axes is gone through."""
+    inner = max((n for n, a in enumerate(nest.order) if a in own), default=-1)
+    return prod(
+        -(-axes[a].extent // nest.sizes[a]) for a in nest.order[: inner + 1] if a not in own
+    )
+
+
+def _moved_once(side: Side, axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Bytes and transfers of all tiles of a side, each moved once."""
     if side.is_unread:
         return 0, 0
-    inner = max((nest.order.index(a) for a in side.axes if a in nest.order), default=-1)
-    times = prod(
-        -(-axes[a].extent // nest.sizes[a]) for a in nest.order[: inner + 1] if a not in side.axes
-    )
     shape, blocks = [], 1
     for extent, along in zip(side.operand.shape, side.reach, strict=True):
         if along is None:
             shape.append(extent)
         else:
-            axis, size = axes[along.axis], nest.sizes[along.axis]
+            axis, size = axes[along.axis], sizes[along.axis]
             shape.append(_covered(axis, size, along, extent))
             blocks *= -(-axis.extent // size)
     if side.named_by is not None:
         along = side.reach[0]
         assert along is not None
         shape[0] = axes[along.axis].extent
-    count, _ = runs(side.operand, largest(side, axes, nest.sizes))
-    return times * piece_bytes(side.operand, tuple(shape)), times * blocks * count
+    count, _ = runs(side.operand, largest(side, axes, sizes))
+    return piece_bytes(side.operand, tuple(shape)), blocks * count
 
 
 @cache
@@ -145,16 +156,54 @@ def _around(axes: tuple[Axis, ...], a: int) -> Iterator[int]:
 
 
 def held_bytes(held: Sequence[Held], axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> int:
-    return sum(-(-tile_bytes(one.side, axes, sizes) // 8) * 8 for one in held if one.has_tile)
+    return sum(_in_ram(one, axes, sizes) for one in held)
 
 
-def traffic(held: Sequence[Held], axes: tuple[Axis, ...], nest: Nest) -> int:
-    """Bytes moved, and transfers as bytes."""
-    total = 0
-    for one in held:
-        nbytes, transfers = moved(one.side, axes, nest)
-        total += (nbytes + RUN_BYTES * transfers) * (one.is_read + one.is_written)
-    return total
+def _in_ram(one: Held, axes: tuple[Axis, ...], sizes: tuple[int, ...]) -> int:
+    return -(-tile_bytes(one.side, axes, sizes) // 8) * 8 if one.has_tile else 0
+
+
+class _Tiles:
+    """Sides with tiles, and what these take and move: worked out once for each size of a side's
+    own blocks, for a search asks of the same ones over and over."""
+
+    def __init__(self, held: Sequence[Held], axes: tuple[Axis, ...]) -> None:
+        self.held, self.axes = held, axes
+        self._own = [(one.side.axes, tuple(one.side.axes)) for one in held]
+        self._in_ram: list[dict[tuple[int, ...], int]] = [{} for _ in held]
+        self._moved: list[dict[tuple[int, ...], int]] = [{} for _ in held]
+        self._is_possible: dict[tuple[int, ...], bool] = {}
+
+    def held_bytes(self, sizes: tuple[int, ...]) -> int:
+        total = 0
+        for one, (_, own), known in zip(self.held, self._own, self._in_ram, strict=True):
+            key = tuple([sizes[a] for a in own])
+            found = known.get(key)
+            if found is None:
+                found = known[key] = _in_ram(one, self.axes, sizes)
+            total += found
+        return total
+
+    def traffic(self, nest: Nest) -> int:
+        """Bytes moved, and transfers as bytes."""
+        total = 0
+        for one, (follows, own), known in zip(self.held, self._own, self._moved, strict=True):
+            ways = one.is_read + one.is_written
+            if not ways:
+                continue
+            key = tuple([nest.sizes[a] for a in own])
+            found = known.get(key)
+            if found is None:
+                nbytes, transfers = _moved_once(one.side, self.axes, nest.sizes)
+                found = known[key] = nbytes + RUN_BYTES * transfers
+            total += ways * found * _times(follows, self.axes, nest)
+        return total
+
+    def is_possible(self, loops: tuple[int, ...]) -> bool:
+        found = self._is_possible.get(loops)
+        if found is None:
+            found = self._is_possible[loops] = is_possible(self.held, loops)
+        return found
 
 
 def best_nest(held: Sequence[Held], axes: tuple[Axis, ...], limit: int) -> Nest | None:
@@ -173,34 +222,32 @@ def _best_nest(held: tuple[Held, ...], axes: tuple[Axis, ...], limit: int) -> Ne
     followed = {a for one in held for a in one.side.axes}
     cut = sorted(followed | {outer for a in followed for outer in _around(axes, a)})
     least = tuple(axis.extent if a not in cut else _sizes(axis)[0] for a, axis in enumerate(axes))
-    if held_bytes(held, axes, least) > limit:
+    tiles = _Tiles(held, axes)
+    if tiles.held_bytes(least) > limit:
         return None
     best: tuple[int, int, Nest] | None = None
-    for order in permutations(cut):
-        found = _grown(held, axes, order, least, limit)
+    # An axis that is whole in its smallest blocks has no loop, wherever it stands.
+    for order in permutations([a for a in cut if least[a] < axes[a].extent]):
+        found = _grown(tiles, order, least, limit)
         if found is not None and (best is None or found[:2] < best[:2]):
             best = found
     return None if best is None else best[2]
 
 
 def _grown(
-    held: Sequence[Held],
-    axes: tuple[Axis, ...],
-    order: tuple[int, ...],
-    sizes: tuple[int, ...],
-    limit: int,
+    tiles: _Tiles, order: tuple[int, ...], sizes: tuple[int, ...], limit: int
 ) -> tuple[int, int, Nest] | None:
     """Blocks made larger, one axis at a time, as long as the tiles fit: that which saves most."""
-    now = _judged(held, axes, order, sizes)
+    now = _judged(tiles, order, sizes)
     while True:
         steps = []
         for a in order:
-            larger = _next_size(axes[a], sizes[a])
+            larger = _next_size(tiles.axes[a], sizes[a])
             if larger is None:
                 continue
             grown = (*sizes[:a], larger, *sizes[a + 1 :])
-            if held_bytes(held, axes, grown) <= limit:
-                steps.append((_judged(held, axes, order, grown), grown))
+            if tiles.held_bytes(grown) <= limit:
+                steps.append((_judged(tiles, order, grown), grown))
         if not steps:
             break
         after, sizes = min(steps, key=lambda step: (step[0] is None, step[0] and step[0][:2]))
@@ -209,14 +256,15 @@ def _grown(
 
 
 def _judged(
-    held: Sequence[Held], axes: tuple[Axis, ...], order: tuple[int, ...], sizes: tuple[int, ...]
+    tiles: _Tiles, order: tuple[int, ...], sizes: tuple[int, ...]
 ) -> tuple[int, int, Nest] | None:
-    loops = tuple(a for a in order if sizes[a] < axes[a].extent)
-    if not is_possible(held, loops) or not _is_in_order(axes, loops, sizes):
+    axes = tiles.axes
+    loops = tuple([a for a in order if sizes[a] < axes[a].extent])
+    if not tiles.is_possible(loops) or not _is_in_order(axes, loops, sizes):
         return None
     nest = Nest(loops, sizes)
-    rounds = prod(-(-axes[a].extent // sizes[a]) for a in loops)
-    return traffic(held, axes, nest), rounds, nest
+    rounds = prod([-(-axes[a].extent // sizes[a]) for a in loops])
+    return tiles.traffic(nest), rounds, nest
 
 
 @cache
@@ -240,6 +288,7 @@ def _sizes(axis: Axis) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+@cache
 def _next_size(axis: Axis, size: int) -> int | None:
     """At least some larger, so that few steps lead to the end."""
     larger = [each for each in _sizes(axis) if each > size]

@@ -7,7 +7,7 @@ import msgspec
 from poet.calls.operands import Operand, Work, position
 from poet.calls.pieces import elements, images, planes, products
 from poet.calls.pieces.space import Space
-from poet.calls.updates import SCALARS, UPDATES
+from poet.calls.updates import NUMBERS, UPDATES
 
 _ARITHMETIC = ("aten.add", "aten.sub", "aten.mul", "aten.div", "aten.clone")
 _ALONE = (
@@ -72,7 +72,7 @@ def space_of(
     if family == "aten.embedding_dense_backward":
         return products.embedding_gradient(work, only_named)
     if work.kind in UPDATES:
-        return elements.each(work, [n for n in tensors if n not in SCALARS], is_dense=True)
+        return elements.each(work, [n for n in tensors if n not in NUMBERS], is_dense=True)
     if family in _ARITHMETIC:
         same = {x.dtype for x in work.reads} | {x.dtype for x in work.results if x is not None}
         return elements.each(work, tensors) if same == {"float32"} else None

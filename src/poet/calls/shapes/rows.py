@@ -4,6 +4,7 @@ from math import prod
 
 from poet.calls.operands import Operand
 from poet.calls.shapes.given import Given, Made, Rule, Shape, broadcast, size_of
+from poet.calls.updates import OPTIONS
 
 
 def product(left: str, right: str) -> Rule:
@@ -129,6 +130,12 @@ def update(*state: str) -> Rule:
             given.must(name, ())
             if any(x.dtype != dtype for x in given.operands(name)):
                 raise ValueError(f"{name} is not of {dtype}")
+        for name in OPTIONS:
+            if given.operands(name):
+                raise ValueError(
+                    f"{name} is an input of the step, where C has a number: capture with poet's "
+                    "own optimizer"
+                )
         return [Made(shape)] * (1 + len(names))
 
     return rule

@@ -16,16 +16,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from poet.planner.backends import Backend, Limits
-from poet.planner.incumbent import Incumbent, Leaning, TimePrices
+from poet.planner.incumbent import Incumbent, TimePrices
 from poet.planner.model.crossing import crossing
 from poet.planner.model.matrix import Floats
 from poet.planner.model.relax import relaxation
 from poet.planner.model.relaxed import Relaxation
 from poet.planner.proof.any_order import any_order_bound
-from poet.planner.proof.branching import Tree
 from poet.planner.proof.certificate import ray_bound, reduced_costs, safe_bound
+from poet.planner.proof.chooser import Chooser
+from poet.planner.proof.grove import Grove
+from poet.planner.proof.leaning import leaning
 from poet.planner.proof.scarce import excess_bytes, scarce_ops
-from poet.planner.proof.turns import Turns
 from poet.values.schedule import Prices
 
 WINDOWS = (4, 8, 16, 32, 64, 128, 256)
@@ -34,20 +35,17 @@ WINDOWS = (4, 8, 16, 32, 64, 128, 256)
 QUICK_SECONDS, TREE_WINDOW = 0.4, 8
 """A program solved so quickly, with no larger window, is small enough to branch on: many cheap
 branches raise the bound more than few dear ones. Tried at half and double (docs/decisions/006)."""
-STEP_SECONDS, STEP_NODES = 0.5, 20
-"""How much of the tree a step grows: by the clock, often enough to share a worker fairly; counted,
-what follows each round. By hand, the seconds tried at 0.25 and 1."""
 TREE_CHOSEN, TREE_COLUMNS = 10, 5_000
 """The most ops and columns of a program that is kept for a tree because it is small. U-Net at
 221 MB, 17 s of a tree: 109.3 with 2 ops, 109.8 with 6, 110.8 with 9, 109.7 with 15."""
 EXACT_OPS = 60
 """Up to so many ops the whole model, too, is small enough to branch on: linear-m4 has
 2,474 columns with 27, vgg16-m4 22,724 with 81. By hand, between the two."""
-HALF = 0.5
-"""Of a relaxed choice, to be taken for made."""
 HELPS = 0.01
 """A larger window that takes less than this share off the gap ends the climb: the next one costs at
 least twice as much. By hand, tried at 0.003 and 0.03."""
+UNKNOWN = 1.02
+"""So many times the bound is what a schedule may take, while there is none. By hand."""
 BEHIND = 0.3
 """Larger windows are tried where the smallest comes so near to the crossings' bound, as a share of
 the gap: a window of 40 adds a fiftieth of bert-m4's (formulation §8). By hand."""
@@ -74,6 +72,9 @@ class Bounds:
         self.crossings: list[Relaxation] = []
         self.roots: list[float] = []
         self.window_root = 0.0
+        self.unit = 1
+        """Of bytes, in crossings."""
+        self.grove: Grove | None = None
         self.steps = self._climb()
         self.spent_seconds = 0.0
         self.last_seconds = 0.0
@@ -93,6 +94,7 @@ class Bounds:
         inc = self.incumbent
         units = candidate_units(inc)
         yield from self._cross(units)
+        yield from self._choose()
         found = any_order_bound(inc.graph, inc.costs, inc.budget, self.backend)
         inc.any_order_joules = found.joules
         if inc.prices is None:
@@ -123,18 +125,17 @@ class Bounds:
         the best, and the largest that is small.
         """
         inc = self.incumbent
-        best, unit = 0.0, units[0]
+        best, self.unit = 0.0, units[0]
         if inc.budget.ram_bytes is None:
             return
         for chosen in scarce_ops(self.excess):
             before = best
-            for each in units if not best else [unit]:
-                model = crossing(
-                    inc.graph, inc.costs, inc.budget, chosen, unit_bytes=each, check=inc.check
-                ).relaxation
+            for each in units if not best else [self.unit]:
+                model = self._crossing(chosen, each)
                 joules = self._solve(model)
                 if joules > best:
-                    best, unit, self.crossings = joules, each, [model, *self.crossings[1:]]
+                    best, self.unit = joules, each
+                    self.crossings = [model, *self.crossings[1:]]
                     self.roots = [joules, *self.roots[1:]]
                 yield
             if not self.crossings:
@@ -145,6 +146,38 @@ class Bounds:
                 self.roots = [self.roots[0], joules]
             elif best <= before:
                 return
+
+    def _choose(self) -> Iterator[None]:
+        """Crossings of ops that are chosen one after the other, each the best to add."""
+        inc = self.incumbent
+        if not self.crossings:
+            return
+        model = self.crossings[0]
+
+        def bound_of(ops: tuple[int, ...]) -> float:
+            nonlocal model
+            model = self._crossing(ops, unit)
+            return self._solve(model) if model.milp.cost.size <= TREE_COLUMNS else math.nan
+
+        def most() -> float:
+            return inc.best.joules if inc.best else UNKNOWN * self.best
+
+        unit, start = self.unit, next(scarce_ops(self.excess))
+        candidates = np.flatnonzero(self.excess > 0).tolist()
+        chooser = Chooser(candidates, start, bound_of(start), bound_of, most)
+        while not chooser.done:
+            chooser.step()
+            yield
+        if len(chooser.chosen) > len(start):
+            root = bound_of(chooser.chosen)
+            self.crossings.append(model)
+            self.roots.append(root)
+
+    def _crossing(self, ops: tuple[int, ...], unit: int) -> Relaxation:
+        inc = self.incumbent
+        return crossing(
+            inc.graph, inc.costs, inc.budget, ops, unit_bytes=unit, check=inc.check
+        ).relaxation
 
     def _widen(self, units: list[int]) -> Iterator[None]:
         """All stages, with windows that grow."""
@@ -168,33 +201,25 @@ class Bounds:
                 return
 
     def _branch(self, models: list[Relaxation]) -> Iterator[None]:
-        """Grow trees until all are done; a step is about half a second of one, or some nodes."""
-        inc = self.incumbent
-        trees = [Tree(model, self.backend, self._limits(seconds=1e9)) for model in models]
-        turns = Turns(len(trees))
-        while not inc.finished:
-            growing = [at for at, tree in enumerate(trees) if not tree.done]
-            if not growing:
-                break
-            at = turns.next(growing)
-            tree, scale = trees[at], models[at].scale
-            before = tree.bound / scale
-            pause, nodes = time.monotonic() + STEP_SECONDS, 0
-            while not tree.done and not inc.finished:
-                cutoff = math.inf
-                if inc.best is not None:
-                    cutoff = inc.best.joules * scale * (1 - inc.effort.relative_gap / 2)
-                tree.step(cutoff, inc.remaining)
-                bound = min(tree.bound / scale, models[at].time.most_joules)
-                inc.raise_bound(bound, "certified")
-                before = min(before, tree.bound / scale)
-                nodes += 1
-                if nodes % STEP_NODES == 0 if self.counted else time.monotonic() > pause:
-                    break
-            turns.note(at, before, tree.bound / scale)
-            if models[at].keep and tree.open:
-                inc.deeper = _leaning(inc, models[at], tree.open[0][3])
+        """Grow trees until all are done."""
+        self.grove = Grove(self.incumbent, self.backend, models, self._limits(seconds=1e9))
+        while not self.incumbent.finished and not self.grove.done:
+            self.grove.step()
             yield
+
+    def help(self, who: int) -> None:
+        """A step of the trees beside the worker who raises the bound, who is 0."""
+        if self.grove is not None:
+            self.grove.step(who)
+
+    @property
+    def can_be_helped(self) -> bool:
+        return self.grove is not None and self.grove.has_room
+
+    @property
+    def waits(self) -> bool:
+        """Whether others have the last leaves in hand."""
+        return self.grove is not None and not self.grove.done and not self.grove.has_room
 
     def _relaxation(self, window: int | None, unit: int) -> Relaxation:
         inc = self.incumbent
@@ -244,7 +269,7 @@ class Bounds:
             self.leant = joules
             inc.time_prices = _time_prices(model, answer.duals)
             if answer.values is not None:
-                inc.leaning = _leaning(inc, model, answer.values)
+                inc.leaning = leaning(inc, model, answer.values)
         return joules
 
     def _prove_infeasible(self, model: Relaxation) -> None:
@@ -275,25 +300,6 @@ def _prices(model: Relaxation, duals: Floats) -> Prices:
         joules_per_byte=max(0.0, float(per_unit / model.scale / model.unit_bytes)),
         joules_per_second=max(0.0, float(deadline / model.scale / model.time.unit_seconds)),
     )
-
-
-def _leaning(incumbent: Incumbent, model: Relaxation, values: Floats) -> Leaning:
-    graph = incumbent.graph
-    stages = len(graph.ops) + 1
-    keep, load = [0] * (stages + 1), [0] * stages
-    for i, maker in enumerate(graph.producer):
-        first = 0 if maker is None else maker + 1
-        kept = model.keep[i]
-        for stage in (first + np.flatnonzero(values[kept] > HALF)).tolist() if kept.size else ():
-            keep[stage] |= 1 << i
-        loaded = model.load[i]
-        there = loaded >= 0
-        if there.any() and values[loaded[there]].sum() > HALF:
-            for stage in range(first, stages):
-                load[stage] |= 1 << i
-        if incumbent.budget.end.get(i, "store") != "store":
-            keep[stages] |= 1 << i
-    return Leaning(keep, load)
 
 
 def _time_prices(model: Relaxation, duals: Floats) -> TimePrices:

@@ -8,14 +8,19 @@ record serves.
 
 Columns that say "in RAM when this stage begins" or "goes to the store" come first: holding one of
 them decides more than a single recomputation among many.
+
+Several workers may grow one tree. Each has a session of its own and takes the open node with the
+lowest bound that nobody has in hand; what is in hand counts for the tree's bound as it was.
 """
 
 import heapq
 import itertools
+import threading
+from typing import NamedTuple
 
 import numpy as np
 
-from poet.planner.backends import Answer, Backend, Limits
+from poet.planner.backends import Answer, Backend, Limits, LinearSession
 from poet.planner.model.matrix import Floats
 from poet.planner.model.relaxed import Relaxation
 from poet.planner.proof.certificate import ray_bound, safe_bound
@@ -32,46 +37,94 @@ KEEP_WEIGHT = 3.0
 first. By hand."""
 
 
+class Node(NamedTuple):
+    """A leaf that is open; the root, before it is solved, has no values."""
+
+    bound: float
+    order: int
+    held: dict[int, float]
+    values: Floats | None
+
+
 class Tree:
     """The open leaves of one milp. `bound` never falls."""
 
     def __init__(self, model: Relaxation, backend: Backend, limits: Limits) -> None:
         self.milp = model.milp
-        self.session = backend.session(self.milp, limits)
+        self.backend, self.limits = backend, limits
+        self.sessions: dict[int, LinearSession] = {}
         self.order = itertools.count()
-        self.open: list[tuple[float, int, dict[int, float], Floats]] = []
+        self.open: list[Node] = [Node(-np.inf, next(self.order), {}, None)]
+        self.in_hand: dict[int, float] = {}
+        """Of the nodes that are being branched, by their order."""
         self.closed = np.inf
         self.whole: Floats | None = None
         self.gains: dict[tuple[int, float], tuple[float, int]] = {}
         self.weight = np.ones(self.milp.cost.size)
         self.weight[model.first_choices] = KEEP_WEIGHT
-        self.started = False
+        self.lock = threading.Lock()
 
     @property
     def bound(self) -> float:
         """No solution of the program costs less."""
-        return min(self.open[0][0] if self.open else np.inf, self.closed)
+        with self.lock:
+            lowest = self.open[0].bound if self.open else np.inf
+            return min(lowest, self.closed, *self.in_hand.values())
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is a node to branch that nobody has in hand."""
+        with self.lock:
+            return bool(self.open) and self.open[0].bound < self.closed
 
     @property
     def done(self) -> bool:
-        return self.started and (not self.open or self.open[0][0] >= self.closed)
+        return not self.in_hand and not self.is_free
 
-    def step(self, cutoff: float, seconds: float) -> None:
+    @property
+    def lowest(self) -> Floats | None:
+        """The values of the open leaf with the lowest bound."""
+        with self.lock:
+            return self.open[0].values if self.open else None
+
+    def step(self, cutoff: float, seconds: float, who: int = 0) -> None:
         """Open one node and close or branch it. Leaves above `cutoff` are of no interest."""
-        if not self.started:
-            self.started = True
-            self._add({}, self._solve({}, seconds), cutoff)
+        with self.lock:
+            if not self.open:
+                return
+            node = heapq.heappop(self.open)
+            self.in_hand[node.order] = node.bound
+        session = self._session(who)
+        if node.values is None:
+            self._replace(node, [({}, *self._solve(session, {}, seconds))], cutoff)
             return
-        bound, _, held, values = heapq.heappop(self.open)
-        column, children = self._branch(bound, held, values, cutoff, seconds)
+        column, children = self._branch(session, node, cutoff, seconds)
         if column < 0:  # out of time: the node stays as it was
-            heapq.heappush(self.open, (bound, next(self.order), held, values))
+            with self.lock:
+                del self.in_hand[node.order]
+                heapq.heappush(self.open, node)
             return
-        for side, (answer, certified) in children.items():
-            self._add({**held, column: side}, (answer, max(bound, certified)), cutoff)
+        leaves = [
+            ({**node.held, column: side}, answer, max(node.bound, certified))
+            for side, (answer, certified) in children.items()
+        ]
+        self._replace(node, leaves, cutoff)
 
-    def _add(self, held: dict[int, float], solved: tuple[Answer, float], cutoff: float) -> None:
-        answer, bound = solved
+    def _session(self, who: int) -> LinearSession:
+        if who not in self.sessions:
+            self.sessions[who] = self.backend.session(self.milp, self.limits)
+        return self.sessions[who]
+
+    def _replace(
+        self, node: "Node", leaves: list[tuple[dict[int, float], Answer, float]], cutoff: float
+    ) -> None:
+        """What a node in hand was split into."""
+        with self.lock:
+            for held, answer, bound in leaves:
+                self._add(held, answer, bound, cutoff)
+            del self.in_hand[node.order]
+
+    def _add(self, held: dict[int, float], answer: Answer, bound: float, cutoff: float) -> None:
         if bound >= cutoff or answer.values is None:
             self.closed = min(self.closed, bound)
             return
@@ -80,13 +133,15 @@ class Tree:
                 self.whole = answer.values
             self.closed = min(self.closed, bound)
             return
-        heapq.heappush(self.open, (bound, next(self.order), held, answer.values))
+        heapq.heappush(self.open, Node(bound, next(self.order), held, answer.values))
 
-    def _solve(self, held: dict[int, float], seconds: float) -> tuple[Answer, float]:
+    def _solve(
+        self, session: LinearSession, held: dict[int, float], seconds: float
+    ) -> tuple[Answer, float]:
         low, high = self.milp.low.copy(), self.milp.high.copy()
         for column, side in held.items():
             low[column] = high[column] = side
-        answer = self.session.solve(low, high, seconds)
+        answer = session.solve(low, high, seconds)
         if answer.duals is None:
             return answer, -np.inf
         if answer.ray is not None:
@@ -101,9 +156,11 @@ class Tree:
         return found
 
     def _branch(
-        self, bound: float, held: dict[int, float], values: Floats, cutoff: float, seconds: float
+        self, session: LinearSession, node: "Node", cutoff: float, seconds: float
     ) -> tuple[int, dict[float, tuple[Answer, float]]]:
         """The column to branch on and its two sides solved; -1 if time ran out."""
+        bound, values = node.bound, node.values
+        assert values is not None
         fractional = self._fractional(values)
         closeness = np.minimum(values[fractional], 1 - values[fractional])
         ranked = fractional[np.argsort(-closeness * self.weight[fractional], kind="stable")]
@@ -117,7 +174,7 @@ class Tree:
         for column in (*(int(c) for c in known[:1]), *(int(c) for c in fresh)):
             sides = {}
             for side in (0.0, 1.0):
-                answer, certified = self._solve({**held, column: side}, seconds)
+                answer, certified = self._solve(session, {**node.held, column: side}, seconds)
                 if answer.status in ("stopped", "failed"):
                     return best[1], best[2]
                 sides[side] = answer, certified

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from poet.planner.incumbent import Best, CalledOff, Incumbent
 from poet.planner.proof.floor import least_joules
 from poet.planner.search.other_makers import OtherMakers
+from poet.planner.search.proving import Helping, ProofByRate, ProofInTurn
 from poet.planner.search.strategies import (
     Annealing,
     EndOfWork,
@@ -23,8 +24,6 @@ from poet.planner.search.strategies import (
     NarrowedAnnealing,
     Opening,
     PricedTime,
-    ProofByRate,
-    ProofInTurn,
     Strategy,
     Waiting,
     WholeModel,
@@ -49,6 +48,7 @@ TIMED: Portfolio = (
     Opening,
     OtherMakers,
     ProofByRate,
+    Helping,
     LeanAnnealing,
     WholeModel,
     PricedTime,
@@ -160,7 +160,7 @@ class _Crew:
 
     def work(self, count: int, portfolio: Portfolio) -> None:
         for number in range(count):
-            roles = (number == 0, number == count - 1)
+            roles = (number, number == 0, number == count - 1)
             thread = threading.Thread(
                 target=self._guarded,
                 args=(portfolio, *roles),
@@ -186,9 +186,9 @@ class _Crew:
         if interrupted is not None:
             raise interrupted
 
-    def _guarded(self, portfolio: Portfolio, leads: bool, proves: bool) -> None:
+    def _guarded(self, portfolio: Portfolio, number: int, leads: bool, proves: bool) -> None:
         try:
-            _work(Worker(self.team, leads=leads, proves=proves), portfolio)
+            _work(Worker(self.team, number, leads=leads, proves=proves), portfolio)
         except CalledOff:
             pass
         except BaseException as error:

@@ -17,16 +17,6 @@ from poet.referee.replay import check
 from poet.values.plan import draft
 from poet.values.schedule import Schedule
 
-PATIENCE_ROUNDS = 3
-"""So long a first schedule is looked for before the bound, which may prove that there is none. By
-hand: without either there is no answer, and both come within seconds where they come at all."""
-CLIMB_SHARE = 0.4
-"""Of the time so far, for a worker who is alone: the climb's larger models can take most of a short
-limit (formulation §8: 2.5 s with windows of 40 for bert-m4). By hand, tried at 0.2 and 0.8
-(docs/decisions/006)."""
-PROOF_SHARE_ALONE, PROOF_SHARE = 0.5, 1.0
-"""Seconds of proof for each of search, at least: a tree may rest on a plateau long before it rises,
-and a rule that looks at rates alone would not come back to it. The first tried at 0.25 and 1."""
 WHOLE_WINDOWS = (4, 8, 16, 32)
 """Solved out within seconds where RAM is not scarce, and then often best (006)."""
 NARROW_EVERY = 3
@@ -81,53 +71,6 @@ class Opening:
         assert self.worker.tools.annealer is not None
         seconds = self.worker.pace.opening()
         self.worker.incumbent.offer(self.worker.tools.annealer.greedy(seconds))
-
-
-class ProofByRate:
-    """Raise the bound, by the clock: its climb first, then while it narrows the gap faster.
-
-    A worker who is not alone gives the climb all it asks for, and then at least every other second.
-    """
-
-    side: ClassVar[Side | None] = "bound"
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker, self.bounds = worker, worker.team.bounds
-
-    def is_due(self) -> bool:
-        worker, bounds, inc = self.worker, self.bounds, self.worker.incumbent
-        if not worker.proves or bounds.done:
-            return False
-        if inc.best is None and worker.round <= PATIENCE_ROUNDS:
-            return False
-        alone = worker.leads
-        if bounds.climbing:
-            expected = bounds.spent_seconds + bounds.last_seconds
-            return not alone or expected < CLIMB_SHARE * inc.elapsed
-        least = PROOF_SHARE_ALONE if alone else PROOF_SHARE
-        seconds, rates = worker.ledger.seconds, worker.ledger.rates
-        return seconds["bound"] < least * seconds["schedule"] or rates["bound"] > rates["schedule"]
-
-    def step(self) -> None:
-        self.bounds.step()
-
-
-class ProofInTurn:
-    """Raise the bound, counted: the whole climb first, then one step after each round."""
-
-    side: ClassVar[Side | None] = "bound"
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker, self.bounds = worker, worker.team.bounds
-        self.steps = 0
-
-    def is_due(self) -> bool:
-        rounds_done = self.worker.round - 1
-        return not self.bounds.done and (self.bounds.climbing or self.steps < rounds_done)
-
-    def step(self) -> None:
-        self.steps += not self.bounds.climbing
-        self.bounds.step()
 
 
 class EndOfWork:

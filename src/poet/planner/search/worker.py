@@ -32,8 +32,9 @@ RERUN_WINDOW, RERUN_WINDOW_OF_LARGE = 30, 12
 """How many stages before a reader the models around the incumbent may recompute in (formulation
 §8), besides all that the incumbent recomputes. By hand; the first tried at 15 and 60
 (docs/decisions/006)."""
-RATE_MEMORY = 0.6
-"""Of a rate, so much is kept when a new one is seen. By hand, tried at 0.3 and 0.9."""
+RATE_MEMORY = 0.8
+"""Of a rate, so much is kept after a second: steps of half a second and of five forget alike. By
+hand."""
 
 
 class Team:
@@ -45,6 +46,8 @@ class Team:
         self.bounds = Bounds(incumbent, self.backend)
         self.seeds = itertools.count(incumbent.effort.seed)
         self.annealers: list[Annealer] = []
+        self.prover: Worker | None = None
+        """The one who raises the bound."""
 
     def annealer(self, costs: Costs, budget: Budget) -> Annealer:
         """One for other costs or another budget than those asked, which hears `stop` as well."""
@@ -92,7 +95,8 @@ class Ledger:
 
     def note(self, side: Side, moved: float, seconds: float) -> None:
         """`moved` is a share of keep-all's joules."""
-        rate = RATE_MEMORY * self.rates[side] + (1 - RATE_MEMORY) * moved / seconds
+        kept = RATE_MEMORY**seconds
+        rate = kept * self.rates[side] + (1 - kept) * moved / seconds
         self.rates[side] = rate
         self.seconds[side] += seconds
 
@@ -104,9 +108,12 @@ class Worker:
     they are made anew when that is better known.
     """
 
-    def __init__(self, team: Team, *, leads: bool, proves: bool) -> None:
+    def __init__(self, team: Team, number: int = 0, *, leads: bool, proves: bool) -> None:
         inc = team.incumbent
-        self.team, self.incumbent, self.leads, self.proves = team, inc, leads, proves
+        self.team, self.incumbent, self.number = team, inc, number
+        self.leads, self.proves = leads, proves
+        if proves:
+            team.prover = self
         self.seed = next(team.seeds)
         work_limit = inc.effort.work_limit
         self.pace: Pace = Timed(inc) if work_limit is None else Counted(inc, work_limit)

@@ -20,17 +20,20 @@ from typing import Any
 import msgspec
 import torch
 
-from poet.calls.updates import UPDATES
+from poet.calls.updates import ALL_UPDATES
 from poet.errors import PoetError
 from poet.runtime.state.random_state import RandomState
 from poet.runtime.state.tensor_file import Content, Item, Kind, TornFile, verify, write_tensors
+from poet.tracer.gathered import ScalerState
 from poet.values.graph import MAX_BYTES, Graph, check_range
 from poet.values.plan import Plan
+from poet.values.update_rules import UpdateRule
 from poet.version import __version__
 
 FORMAT = "poet-checkpoint/1"
 PART = ".part"
 _ABOUT = "checkpoint"
+_PLAIN = UpdateRule()
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +43,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: int | None = None
     data_position: int | None = None
     """Batches that were taken from the stream."""
+    data_digest: str | None = None
+    """Of the last of them, where the data are the user's own."""
     device: str = ""
     params: str = ""
     ram: str = ""
@@ -58,7 +63,16 @@ class Checkpoint(
     """What a checkpoint says besides its tensors."""
 
     steps: int
+    """Batches that were trained on."""
+    updates: int | None = None
+    """Where this is another number."""
+    gathered: int = 0
+    """Batches whose gradients are gathered for the next update."""
+    scaler: ScalerState | None = None
+    """What scales the loss, where something does."""
     learning_rates: tuple[float, ...]
+    options: tuple[dict[str, float], ...] = ()
+    """Momentum and betas of each group, where schedulers may change them."""
     optimizer: str
     origin: Origin
     random: RandomState
@@ -74,19 +88,26 @@ class Checkpoint(
         check_range("steps", self.steps, MAX_BYTES)
 
 
-def optimizer_text(graph: Graph) -> str:
+def optimizer_text(graph: Graph, rule: UpdateRule = _PLAIN) -> str:
     """The updates of a step as people may compare them: `adam(beta1=0.9, …)`."""
     found = set()
     for op in graph.ops:
         for call in op.calls:
-            if call.kind in UPDATES:
+            if call.kind in ALL_UPDATES:
                 fixed = [
                     f"{name}={value}"
                     for name, value in call.arguments.items()
                     if not isinstance(value, dict)
                 ]
                 found.add(f"{call.kind.removeprefix('poet.')}({', '.join(fixed)})")
-    return " and ".join(sorted(found)) or "none"
+    more = {
+        "once in {} batches": rule.accumulate if rule.keeps_gradients else None,
+        "clipped at a norm of {}": rule.clip_norm,
+        "clipped at {}": rule.clip_value,
+        "scaled": rule.is_scaled or None,
+    }
+    told = [text.format(value) for text, value in more.items() if value is not None]
+    return ", ".join((" and ".join(sorted(found)) or "none", *told))
 
 
 def plan_fingerprint(plan: Plan) -> str:

@@ -19,6 +19,8 @@ from poet.runtime.state.generations import SINGLE, Found, Generations, newest, s
 from poet.runtime.state.persistent import kinds
 from poet.runtime.state.random_state import check_random_state, random_state, set_random_state
 from poet.runtime.state.tensor_file import TornFile, fill, kind_of
+from poet.tracer.gathered import Counts, ScalerState
+from poet.values.update_rules import GATHERED, NOTHING
 
 
 def state_dict(session: Session) -> dict[str, Any]:
@@ -37,6 +39,9 @@ def state_dict(session: Session) -> dict[str, Any]:
             },
             "rest": {name: kept.tensor.clone() for name, kept in session.persistent.rest().items()},
             "steps": session.steps,
+            "updates": session.counts.updates,
+            "gathered": session.counts.gathered,
+            "scaler": session.program.scaler_state,
         }
 
 
@@ -52,10 +57,29 @@ def load_state_dict(session: Session, state: dict[str, Any]) -> None:
     apart = difference(kinds(mine), {name: kind_of(value) for name, value in given.items()})
     if apart:
         raise PoetError(f"the state dict is of {apart}")
-    with session.refilling(state["steps"]):
+    steps = state["steps"]
+    counts = Counts(steps, state.get("updates", steps), state.get("gathered", 0))
+    _check_scaler(session, state.get("scaler"), "the state dict")
+    with session.refilling(counts):
         for name, kept in mine.items():
             with persistent.writing(kept)() as tensor:
                 tensor.detach().copy_(given[name])
+    session.program.load_scaler(state.get("scaler"))
+
+
+def drop_gathered(session: Session) -> None:
+    """Give up the gradients that are gathered for the next update."""
+    session.check_whole()
+    persistent, counts = session.persistent, session.counts
+    if not counts.gathered:
+        return
+    session.is_broken = True  # until all of them are gone
+    for name, kept in persistent.state().items():
+        if name.endswith(f"/{GATHERED}"):
+            with persistent.writing(kept)() as tensor:
+                tensor.fill_(NOTHING)
+    session.is_broken = False
+    session.counts = counts._replace(gathered=0)
 
 
 def save(
@@ -71,8 +95,12 @@ def save(
     program = session.program
     about = Checkpoint(
         steps=session.steps,
+        updates=session.counts.updates,
+        gathered=session.counts.gathered,
+        scaler=program.scaler_state,
         learning_rates=tuple(map(float, program.learning_rates)),
-        optimizer=optimizer_text(program.graph),
+        options=program.live_options,
+        optimizer=optimizer_text(program.graph, program.layout.rule),
         origin=origin or Origin(),
         random=random_state(program.model_device),
         graph_fingerprint=program.fingerprint,
@@ -110,7 +138,9 @@ def load(session: Session, path: Path | Found) -> Found:
     found = path if isinstance(path, Found) else _find(path)
     check_fits(session, found)
     persistent, places = session.persistent, found.content.places
-    with session.refilling(found.about.steps):
+    about = found.about
+    updates = about.steps if about.updates is None else about.updates
+    with session.refilling(Counts(about.steps, updates, about.gathered)):
         try:
             fill(
                 found.path,
@@ -121,14 +151,18 @@ def load(session: Session, path: Path | Found) -> Found:
             )
         except (OSError, TornFile) as error:
             raise PoetError(f"cannot read the checkpoint {found.path}: {error}") from None
-    session.program.learning_rates[:] = found.about.learning_rates
-    set_random_state(found.about.random)
+    session.program.learning_rates[:] = about.learning_rates
+    if len(about.options) == len(session.program.live_options):  # else of poet's own optimizer
+        session.program.live_options = about.options
+    session.program.load_scaler(about.scaler)
+    set_random_state(about.random)
     return found
 
 
 def check_fits(session: Session, found: Found) -> None:
     """Refuse a checkpoint of another model or optimizer."""
-    mine, theirs = optimizer_text(session.program.graph), found.about.optimizer
+    program = session.program
+    mine, theirs = optimizer_text(program.graph, program.layout.rule), found.about.optimizer
     there = {name: place.kind for name, place in found.content.places.items()}
     apart = difference(kinds(session.persistent.tensors()), there)
     if mine != theirs and (apart is None or apart.startswith("another optimizer")):
@@ -138,10 +172,19 @@ def check_fits(session: Session, found: Found) -> None:
         apart = f"another optimizer: it has {rates[0]} parameter groups, not {rates[1]}"
     if apart:
         raise PoetError(f"the checkpoint {found.path} is of {apart}")
+    _check_scaler(session, found.about.scaler, f"the checkpoint {found.path}")
     try:
         check_random_state(found.about.random)
     except PoetError as error:
         raise PoetError(f"the checkpoint {found.path} cannot be used: {error}") from None
+
+
+def _check_scaler(session: Session, there: ScalerState | None, what: str) -> None:
+    if (there is None) != (session.program.scaler_state is None):
+        raise PoetError(
+            f"{what} {'has no' if there is None else 'has a'} scaler of the loss: "
+            f"make the trainer {'without' if there is None else 'with'} scaler="
+        )
 
 
 def _find(path: Path) -> Found:

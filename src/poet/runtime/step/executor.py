@@ -57,7 +57,8 @@ class Executor:
             )
         heirs = graph.heir.values()
         gradients = (piece.tensor for piece in layout.input_gradients.values())
-        wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *heirs)
+        told = (i for i in (layout.norm, layout.skip) if i is not None)
+        wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *told, *heirs)
         handed_out = (*layout.outputs, *graph.heir, *heirs) if layout.tangents else ()
         self.tape = tape_of(
             graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)),
@@ -123,10 +124,15 @@ class Executor:
         """A step about to begin. A batch that does not fit is refused, and nothing has happened."""
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
-        pairs = [pair for op in graph.ops for pair in op.in_place if pair.input in homes]
-        seats = {pair.output: homes[pair.input] for pair in pairs}
+        seats: dict[int, torch.Tensor] = {}
+        for op in graph.ops:
+            for pair in op.in_place:
+                home = homes.get(pair.input, seats.get(pair.input))
+                if home is not None:
+                    seats[pair.output] = home
+        changed = [i for i in homes if graph.consumer[i] is not None]
         given = program.given(batch, homes)
-        self._check_apart(given, (pair.input for pair in pairs))
+        self._check_apart(given, changed)
         machine = Machine(
             graph,
             self.store,

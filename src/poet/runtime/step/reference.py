@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from poet.calls.updates import SCALARS
+from poet.calls.updates import NUMBERS
 from poet.errors import PoetError
 from poet.tracer.arguments import decode, function_of
 from poet.tracer.kernels import KERNELS
@@ -55,7 +55,7 @@ def reference_step(
                     shape = tuple(arguments["size"])
                     made = dropout_mask(k, shape, arguments["p"]).to(dtype)
                 else:
-                    for name in SCALARS if call.kind in KERNELS else ():
+                    for name in NUMBERS if call.kind in KERNELS else ():
                         if isinstance(arguments.get(name), torch.Tensor):
                             arguments[name] = arguments[name].item()
                     made = function_of(call)(**arguments)

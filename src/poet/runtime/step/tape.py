@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from poet.calls.references import made_by, references, storage
-from poet.calls.updates import SCALARS
+from poet.calls.updates import NUMBERS
 from poet.errors import PoetError
 from poet.runtime.step.pieces import Pieces
 from poet.runtime.step.source import Source, is_name, joined, literal, written
@@ -243,7 +243,7 @@ class _Writer:
         parts = []
         for argument, value in call.arguments.items():
             text = self._argument(value, read)
-            if call.kind in KERNELS and argument in SCALARS and isinstance(value, dict):
+            if call.kind in KERNELS and argument in NUMBERS and isinstance(value, dict):
                 text = written("{}.item()", text)
             if is_name(argument):
                 parts.append(written("{}={}", argument, text))
@@ -270,7 +270,7 @@ class _Writer:
             function_of(update)
             rates = [
                 written("{}: {}.item()", literal(name), self._argument(value, read))
-                for name in SCALARS
+                for name in NUMBERS
                 if isinstance(value := update.arguments.get(name), dict)
             ]
         name = self._name("stream", f"{k} {at} {loop.tile_rows}", loop)
@@ -291,7 +291,7 @@ class _Writer:
             function_of(update)
             each = [
                 written("{}: {}.item()", literal(name), self._argument(value, read))
-                for name in SCALARS
+                for name in NUMBERS
                 if isinstance(value := update.arguments.get(name), dict)
             ]
             rates.append(written("{}: {{{}}}", number, joined(each)))
