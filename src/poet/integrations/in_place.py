@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from poet.errors import PoetError
-from poet.training.wrapped import Wrapped, wrap
+from poet.training.wrapped import Wrapped, close, wrap
 
 
 def plan_in_place(model: nn.Module, **asked: Any) -> "PlannedInPlace":
@@ -79,7 +79,10 @@ class PlannedInPlace:
         """Give the model its class back, and let go of plans and pages."""
         if getattr(type(self.model), _OWNER, None) is self:
             self.model.__class__ = self._kind
-        self._seen, self._wrapped = self.measured, None
+        self._seen, wrapped = self.measured, self._wrapped
+        self._wrapped = None
+        if wrapped is not None:
+            close(wrapped)
 
 
 def _planned_class(kind: type[nn.Module], owner: PlannedInPlace) -> type[nn.Module]:

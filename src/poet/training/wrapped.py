@@ -81,6 +81,11 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model._poet.model if isinstance(model, Wrapped) else model
 
 
+def close(small: "Wrapped") -> None:
+    """Let go of plans and pages: it is not called any more."""
+    small._poet.planned.close()
+
+
 def _first_call(example: Any, kwargs: Mapping[str, Any] | None) -> Called:
     if isinstance(example, Mapping):
         return Called((), {**example, **(kwargs or {})})
