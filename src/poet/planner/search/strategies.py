@@ -24,7 +24,7 @@ NARROW_EVERY = 3
 is measured (006: baselines ahead of POET in 130 comparisons without, in 20 with); how often was
 chosen by hand, tried at 2 and 6."""
 FIRST_NARROW_SHARE = 0.08
-"""Of the time limit, for each of these runs at the start. ResNet-18 on a Jetson TX2 in 54.5 MB, 5 s:
+"""Of the time limit, for each of these runs at the start. ResNet-18 on a TX2 in 54.5 MB, 5 s:
 before, 0.3 % behind what one second without paging finds; with them within 0.02 % (030)."""
 BINDING = 0.97
 """A best schedule that takes so much of the deadline, or none at all, and time gets a price. By
