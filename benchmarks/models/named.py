@@ -128,7 +128,7 @@ def _uncertain() -> Task:
         return F.gaussian_nll_loss(made[:, :4], wanted, F.softplus(made[:, 4:]))
 
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 8))
-    return model, (torch.randn(64, 16), torch.randn(64, 4)), loss
+    return model, (torch.randn(2048, 16), torch.randn(2048, 4)), loss
 
 
 def _own(name: str, make: Callable[[], Task]) -> Entry:

@@ -83,11 +83,6 @@ _BY_FUNCTION: dict[str, str] = {
     ),
 }
 """Functions of torch whose results, or checks, depend on values, and what to do without them."""
-_REENTRANT = (
-    "a reentrant checkpoint runs a backward pass inside the backward pass, which has no graph. "
-    'Give use_reentrant=False (with transformers: gradient_checkpointing_kwargs={"use_reentrant": '
-    "False}), or leave checkpoints out: POET recomputes what its plan says"
-)
 _NOT_THE_MODELS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 """Where code lies that is neither the model's nor the loss's."""
 _OTHERWISE = "check that a plain loss(model(*inputs), target) followed by .backward() runs"
@@ -108,9 +103,6 @@ def explanation(errors: Sequence[Exception], step: nn.Module, prefix: str) -> Po
     error, where = next((pair for pair in placed if pair[1]), placed[0])
     custom = [each for each in errors if isinstance(each, CustomFunction)]
     as_it_runs = errors[0]
-    if custom and str(custom[0]) == "CheckpointFunction":
-        where = place(custom[0], step, prefix)
-        return PoetError(f"{where}the training step cannot be captured: {_REENTRANT}")
     if custom or (_depends_on_values(as_it_runs) and not _depends_on_values(error)):
         error, where = as_it_runs, place(as_it_runs, step, prefix)
     if isinstance(error, LooksAtResult):

@@ -2,9 +2,13 @@
 
 `poet.dropout_mask` is eager's CPU dropout before the multiplication: Bernoulli draws, scaled. It
 draws in the order in which the elements lie in memory, and reads nothing.
+
+`poet.required` and `poet.solved` are checks: they read values, and raise an error or do nothing.
 """
 
 import torch
+
+from poet.errors import PoetError
 
 
 @torch.library.custom_op(
@@ -17,3 +21,34 @@ def dropout_mask(size: list[int], strides: list[int], p: float, dtype: torch.dty
 @dropout_mask.register_fake
 def _(size: list[int], strides: list[int], p: float, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(size, strides, dtype=dtype)
+
+
+@torch.library.custom_op("poet::required", mutates_args=())
+def required(asked: torch.Tensor, wanted: bool, said: str) -> torch.Tensor:
+    """A check of the step's own Python: an error where a number is not as it must be."""
+    if bool(asked) is not wanted:
+        raise PoetError(said)
+    return torch.empty(1, dtype=torch.bool, device=asked.device).fill_(True)
+
+
+@required.register_fake
+def _(asked: torch.Tensor, wanted: bool, said: str) -> torch.Tensor:
+    return torch.empty(1, dtype=torch.bool, device=asked.device)
+
+
+@torch.library.custom_op("poet::solved", mutates_args=())
+def solved(info: torch.Tensor, function: str, is_matrix: bool) -> torch.Tensor:
+    """The look of torch.linalg at its result: torch's own error where a matrix is singular."""
+    torch.ops.aten._linalg_check_errors(info, function, is_matrix=is_matrix)
+    return torch.empty(1, dtype=torch.bool, device=info.device).fill_(True)
+
+
+@solved.register_fake
+def _(info: torch.Tensor, function: str, is_matrix: bool) -> torch.Tensor:
+    return torch.empty(1, dtype=torch.bool, device=info.device)
+
+
+CHECKS = (torch.ops.poet.required.default, torch.ops.poet.solved.default)
+"""Operators that are there for the errors they raise: what they make means nothing."""
+for _check in CHECKS:
+    torch.fx.node.has_side_effect(_check)  # or a trace would leave them out
