@@ -48,6 +48,7 @@ FAMILIES = {
         "Wav2Vec2ForSequenceClassification",  # installs hooks when it is first called
         "checkpoint(use_reentrant=False)",
         "BatchNorm in evaluation mode",
+        "ctc_loss",  # lengths are others in each step
     )
 }
 
@@ -275,6 +276,17 @@ def ctc(lengths: Any) -> Callable[..., torch.Tensor]:
     return loss
 
 
+class Aligned(Base):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, *lengths: Any) -> Any:
+        made = self.fc(x).log_softmax(-1)
+        return F.ctc_loss(made, y, *lengths, reduction="sum") + F.ctc_loss(
+            made, y, *lengths, zero_infinity=True
+        )
+
+
+ALIGNED = (
+    torch.randn(5, 2, 8), torch.randint(1, 8, (2, 3)), torch.tensor([4, 5]), torch.tensor([2, 2]),
+)  # fmt: skip
 PACKED = (torch.randn(4, 3, 8), torch.tensor([4, 2, 1]), torch.randn(3, 8))
 IDS = {"input_ids": torch.randint(0, 32, (2, 4)), "labels": torch.tensor([0, 1])}
 LENGTHS = (torch.tensor([4, 3]), torch.tensor([3, 1]))
@@ -326,6 +338,9 @@ INSTEAD: dict[str, tuple[Callable[[], nn.Module], Any, Any]] = {
     "cholesky_ex": (lambda: solving(lambda a: torch.linalg.cholesky_ex(a).L), (X, Y), mse),
     "labels": (said_deberta, IDS, None),
     "gaussian": (Base, (X, Y), nll),
+    "ctc": (Aligned, ALIGNED, None),
+    "flat ctc": (Aligned, (ALIGNED[0], ALIGNED[1].flatten()[:4], *ALIGNED[2:]), None),
+    "impossible ctc": (Aligned, (*ALIGNED[:2], torch.tensor([1, 4]), ALIGNED[3]), None),
 }  # fmt: skip
 
 

@@ -69,13 +69,10 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
 )
 _BY_FUNCTION: dict[str, str] = {
-    "gaussian_nll_loss": (
-        "gaussian_nll_loss looks whether a variance is negative, which depends on values. Write "
-        "its formula: 0.5 * (var.log() + (input - target) ** 2 / var), with a var that is positive"
-    ),
     "ctc_loss": (
-        "the alignments of ctc_loss have shapes that depend on the lengths of the targets. Take "
-        "the loss in a loop of your own, around poet.wrap(model, ...)"
+        "the lengths that ctc_loss is given must come with the batch, or be Python numbers, and "
+        "its targets must not depend on values in their shape. Or take the loss in a loop of your "
+        "own, around poet.wrap(model, ...)"
     ),
     "pack_padded_sequence": (
         "a packed sequence has a shape that depends on its lengths. Give the recurrent layer the "

@@ -23,6 +23,7 @@ from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
 
 from poet.errors import PoetError
+from poet.tracer.alignments import Alignments
 from poet.tracer.alike import alike
 from poet.tracer.certain_draws import CertainDraws
 from poet.tracer.checkpoints import no_writes_in_checkpoints
@@ -75,6 +76,7 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
         as_eager(),
         shapes_known(),
         KeptLooks(),
+        Alignments(),
         own_checks_kept(),
         CertainDraws(),
     ):
