@@ -92,6 +92,10 @@ ENTRIES = (
         conv_pos_kernel_size=3,
         num_conv_pos_embeddings=2,
     ),
+    _waves("HubertForCTC", **_STEADY),
+    _waves("WavLMForSequenceClassification", _heard, prepare=_unmasked, **_STEADY),
+    _waves("UniSpeechSatForSequenceClassification", _heard, prepare=_unmasked, **_STEADY),
+    _waves("Wav2Vec2ConformerForSequenceClassification", _heard, prepare=_unmasked, **_STEADY),
     _waves("SEWForSequenceClassification", _heard, prepare=_unmasked, **_STEADY, squeeze_factor=1),
     hugging_face(
         "audio",

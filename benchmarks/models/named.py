@@ -113,14 +113,22 @@ def _solved(solve: Callable[..., torch.Tensor]) -> Callable[[], Task]:
     return lambda: (_Solved(solve), (torch.randn(2048, 16), torch.randn(2048, 4)), None)
 
 
+class _Aligned(nn.Module):
+    """Frames and targets of lengths that come with the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 12))
+
+    def forward(
+        self, x: torch.Tensor, y: torch.Tensor, frames: torch.Tensor, targets: torch.Tensor
+    ) -> Any:
+        return F.ctc_loss(self.net(x).log_softmax(-1), y, frames, targets)
+
+
 def _aligned() -> Task:
-    frames, targets = torch.tensor((24,) * 8), torch.tensor((6, 6, 5, 4, 4, 3, 2, 1))
-
-    def loss(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return F.ctc_loss(made.log_softmax(-1), wanted, frames, targets)
-
-    model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 12))
-    return model, (torch.randn(24, 8, 16), words(11, 8, 6) - 4), loss
+    lengths = (words(29, 32) - 5 + 24, words(11, 32) - 4)
+    return _Aligned(), (torch.randn(48, 32, 16), words(16, 32, 6) - 4, *lengths), None
 
 
 def _uncertain() -> Task:
@@ -128,7 +136,7 @@ def _uncertain() -> Task:
         return F.gaussian_nll_loss(made[:, :4], wanted, F.softplus(made[:, 4:]))
 
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 8))
-    return model, (torch.randn(64, 16), torch.randn(64, 4)), loss
+    return model, (torch.randn(2048, 16), torch.randn(2048, 4)), loss
 
 
 def _own(name: str, make: Callable[[], Task]) -> Entry:

@@ -81,6 +81,19 @@ _IMAGE = {
 
 ENTRIES = (
     _vision("ViTForImageClassification"),
+    _vision("DeiTForImageClassification"),
+    _vision("ViTMSNForImageClassification"),
+    hugging_face(
+        "vision",
+        "ViTMAEForPreTraining",
+        _pictured,
+        **_SMALL,
+        decoder_hidden_size=32,
+        decoder_num_hidden_layers=1,
+        decoder_num_attention_heads=4,
+        decoder_intermediate_size=64,
+    ),
+    _vision("SiglipForImageClassification", vision_config=_IMAGE),
     _vision("BeitForImageClassification", drop_path_rate=0.1),
     _vision("Dinov2ForImageClassification", prepare=_unmasked),
     _staged(
@@ -92,6 +105,29 @@ ENTRIES = (
         depths=[1, 1],
         num_heads=[2, 4],
         window_size=4,
+    ),
+    _staged(
+        "Swinv2ForImageClassification",
+        _classified,
+        image_size=32,
+        patch_size=4,
+        embed_dim=16,
+        depths=[1, 1],
+        num_heads=[2, 4],
+        window_size=4,
+    ),
+    _staged(
+        "PvtForImageClassification",
+        image_size=64,
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 3, 4],
+    ),
+    _staged(
+        "PoolFormerForImageClassification",
+        _seen_often,
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
     ),
     _staged(
         "SegformerForSemanticSegmentation",
@@ -112,6 +148,20 @@ ENTRIES = (
         _seen_often,
         hidden_sizes=[8, 16, 24, 32],
         depths=[1, 1, 1, 1],
+    ),
+    _staged(
+        "ConvNextV2ForImageClassification",
+        _seen_often,
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+    ),
+    _staged(
+        "RegNetForImageClassification",
+        embedding_size=16,
+        hidden_sizes=[16, 24, 32, 48],
+        depths=[1, 1, 1, 1],
+        groups_width=8,
+        optimizer="sgd",
     ),
     _staged(
         "ResNetForImageClassification",

@@ -48,6 +48,7 @@ FAMILIES = {
         "Wav2Vec2ForSequenceClassification",  # installs hooks when it is first called
         "checkpoint(use_reentrant=False)",
         "BatchNorm in evaluation mode",
+        "ctc_loss",  # lengths are others in each step
     )
 }
 
@@ -186,6 +187,55 @@ class Part(nn.Module):
         return checkpoint(self.part, self.first(x), use_reentrant=self.reentrant)
 
 
+class SharedPart(Base):
+    """Uses one layer in a checkpoint and outside of it."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(self.fc, self.fc(x), use_reentrant=True)
+
+
+class KeywordPart(Base):
+    """Hands a checkpoint what it does not see."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        made, more = self.fc(x), self.fc(x + 1)
+        return checkpoint(lambda given: given * more, made, use_reentrant=True)
+
+
+class Asks(Base):
+    def __init__(self, ask: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self.ask = ask
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.ask(x)
+        return self.fc(x)
+
+
+def caught(x: torch.Tensor) -> None:
+    try:
+        if (x > 1e6).any():
+            raise ValueError
+    except ValueError:
+        x.mul_(2)
+
+
+def warned(x: torch.Tensor) -> None:
+    if (x > 1e6).any():
+        print("large")
+        raise ValueError
+
+
+def compared(x: torch.Tensor) -> None:
+    if max((x > 1e6).any(), (x < -1e6).any()):
+        raise ValueError
+
+
+def undecided(x: torch.Tensor) -> None:
+    if (x > 1e6).any() and (x < 0).any():
+        raise ValueError
+
+
 class Packed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -216,11 +266,6 @@ def nll(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return F.gaussian_nll_loss(made[:, :4], wanted[:, :4], made[:, 4:].exp())
 
 
-def nll_in_full(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    var = made[:, 4:].exp()
-    return (0.5 * (var.log() + (made[:, :4] - wanted[:, :4]) ** 2 / var)).mean()
-
-
 def ctc(lengths: Any) -> Callable[..., torch.Tensor]:
     targets = torch.randint(1, 8, (2, 3))
 
@@ -231,21 +276,39 @@ def ctc(lengths: Any) -> Callable[..., torch.Tensor]:
     return loss
 
 
+class Aligned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, frames: Any, targets: Any) -> Any:
+        made = self.fc(x).log_softmax(-1)
+        without = F.ctc_loss(made, y, frames, targets, zero_infinity=True)
+        return F.ctc_loss(made, y, frames, targets, reduction="sum") + without
+
+
+ALIGNED = (
+    torch.randn(5, 2, 8), torch.randint(1, 8, (2, 3)), torch.tensor([4, 5]), torch.tensor([2, 2]),
+)  # fmt: skip
 PACKED = (torch.randn(4, 3, 8), torch.tensor([4, 2, 1]), torch.randn(3, 8))
 IDS = {"input_ids": torch.randint(0, 32, (2, 4)), "labels": torch.tensor([0, 1])}
 LENGTHS = (torch.tensor([4, 3]), torch.tensor([3, 1]))
 REFUSED: dict[str, tuple[Callable[[], nn.Module], Any, Any, str]] = {
-    "reentrant": (lambda: Part(nn.Tanh(), reentrant=True), (X, Y), mse, "use_reentrant=False"),
+    "shared": (SharedPart, (X, Y), mse, r"outside of it as well.*use_reentrant=False"),
+    "by keyword": (KeywordPart, (X, Y), mse, r"by position.*use_reentrant=False"),
     "statistics": (
         lambda: Part(nn.BatchNorm1d(8)), (X, Y), mse, r"part.0 writes .* inside a checkpoint",
     ),
     "packed": (Packed, PACKED, mse, "test_coverage.*the padded batch instead"),
-    "inv": (lambda: solving(torch.linalg.inv), (X, Y), mse, r"inv looks .* torch.linalg.inv_ex"),
+    "cholesky": (lambda: solving(torch.cholesky), (X, Y), mse, r"looks .*cholesky_ex"),
     "labels": (
         small_deberta, IDS, None,
         r"modeling_deberta_v2.*label_index.*config.problem_type = \"single_label_classification",
     ),
-    "gaussian": (Base, (X, Y), nll, r"test_coverage.*0.5 \* \(var.log"),
+    "caught": (lambda: Asks(caught), (X, Y), mse, "no fixed graph"),
+    "more than an error": (lambda: Asks(warned), (X, Y), mse, "no fixed graph"),
+    "asked by another": (lambda: Asks(compared), (X, Y), mse, "no fixed graph"),
+    "not the last": (lambda: Asks(undecided), (X, Y), mse, "no fixed graph"),
     "ctc": (Base, (X, Y), ctc(LENGTHS), r"test_coverage.*poet.wrap"),
 }  # fmt: skip
 
@@ -265,17 +328,26 @@ def said_deberta() -> Any:
 
 
 INSTEAD: dict[str, tuple[Callable[[], nn.Module], Any, Any]] = {
+    "reentrant": (
+        lambda: Part(nn.Tanh(), nn.Linear(8, 8), nn.Dropout(0.2), reentrant=True), (X, Y), mse,
+    ),
     "not reentrant": (lambda: Part(nn.Tanh(), nn.Dropout(0.2)), (X, Y), mse),
     "statistics outside": (lambda: nn.Sequential(Part(nn.Tanh()), nn.BatchNorm1d(8)), (X, Y), mse),
+    "inv": (lambda: solving(torch.linalg.inv), (X, Y), mse),
+    "solve": (lambda: solving(lambda a: torch.linalg.solve(a, a @ a)), (X, Y), mse),
+    "cholesky": (lambda: solving(torch.linalg.cholesky), (X, Y), mse),
     "inv_ex": (lambda: solving(lambda a: torch.linalg.inv_ex(a).inverse), (X, Y), mse),
     "solve_ex": (lambda: solving(lambda a: torch.linalg.solve_ex(a, a).result), (X, Y), mse),
     "cholesky_ex": (lambda: solving(lambda a: torch.linalg.cholesky_ex(a).L), (X, Y), mse),
     "labels": (said_deberta, IDS, None),
-    "gaussian": (Base, (X, Y), nll_in_full),
-}
+    "gaussian": (Base, (X, Y), nll),
+    "ctc": (Aligned, ALIGNED, None),
+    "flat ctc": (Aligned, (ALIGNED[0], ALIGNED[1].flatten()[:4], *ALIGNED[2:]), None),
+    "impossible ctc": (Aligned, (*ALIGNED[:2], torch.tensor([1, 4]), ALIGNED[3]), None),
+}  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script", "ignore::poet.PoetWarning")
 @pytest.mark.parametrize("which", INSTEAD)
 def test_the_ways_out_are_ways_out(which: str) -> None:
     make, example, loss = INSTEAD[which]
@@ -311,3 +383,44 @@ def test_grouped_products_in_float32(tmp_path: Path) -> None:
             update.step()
             assert same_bits(trainer.step(*batch), loss)
     assert same_bits(model.matrices, plain.matrices)
+
+
+# Checks that only end the step
+
+
+def asserted(x: torch.Tensor) -> None:
+    assert not (x > 100).any().item(), "too large"
+
+
+def refused(x: torch.Tensor) -> None:
+    limit = 100
+    if limit is not None and bool((x.abs() > limit).any()):
+        raise ValueError(f"not within {limit}")
+    if not (x == x).all() or (x > limit).all():
+        raise ValueError("not a number")
+
+
+def inverted(x: torch.Tensor) -> None:
+    torch.linalg.inv(x)
+
+
+LARGE, NOT_A_NUMBER = torch.full((8, 8), 101.0), torch.full((8, 8), float("nan"))
+CHECKED: dict[str, tuple[nn.Module, Any, torch.Tensor, type[Exception], str]] = {
+    "assert": (Asks(asserted), mse, LARGE, poet.PoetError, r"assert not \(x > 100\).*too large"),
+    "if": (Asks(refused), mse, LARGE, poet.PoetError, r"test_coverage.py:\d+: a check .*bool"),
+    "elif": (Asks(refused), mse, NOT_A_NUMBER, poet.PoetError, "not a number"),
+    "singular": (Asks(inverted), mse, torch.zeros(8, 8), RuntimeError, "linalg.inv"),
+}
+
+
+@pytest.mark.parametrize("which", CHECKED)
+def test_a_check_ends_the_step_at_a_bad_batch_and_only_then(which: str, tmp_path: Path) -> None:
+    model, loss, bad, kind, message = CHECKED[which]
+    assert not differences(copy.deepcopy(model), (X, Y), loss, poet.AdamW(lr=0.1), steps=2)
+    options: dict[str, Any] = {"ram": "300 KB", "store": tmp_path, "time_limit": 1, "cache": False}
+    with poet.Trainer(model, loss, poet.SGD(lr=0.1), example=(X, Y), **options) as trainer:
+        trainer.step(X, Y)
+        before = copy.deepcopy(model.state_dict())
+        with pytest.raises(kind, match=message):
+            trainer.step(bad, Y)
+        assert all(same_bits(value, before[name]) for name, value in model.state_dict().items())

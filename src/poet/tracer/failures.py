@@ -69,13 +69,10 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
 )
 _BY_FUNCTION: dict[str, str] = {
-    "gaussian_nll_loss": (
-        "gaussian_nll_loss looks whether a variance is negative, which depends on values. Write "
-        "its formula: 0.5 * (var.log() + (input - target) ** 2 / var), with a var that is positive"
-    ),
     "ctc_loss": (
-        "the alignments of ctc_loss have shapes that depend on the lengths of the targets. Take "
-        "the loss in a loop of your own, around poet.wrap(model, ...)"
+        "the lengths that ctc_loss is given must come with the batch, or be Python numbers, and "
+        "its targets must not depend on values in their shape. Or take the loss in a loop of your "
+        "own, around poet.wrap(model, ...)"
     ),
     "pack_padded_sequence": (
         "a packed sequence has a shape that depends on its lengths. Give the recurrent layer the "
@@ -83,11 +80,6 @@ _BY_FUNCTION: dict[str, str] = {
     ),
 }
 """Functions of torch whose results, or checks, depend on values, and what to do without them."""
-_REENTRANT = (
-    "a reentrant checkpoint runs a backward pass inside the backward pass, which has no graph. "
-    'Give use_reentrant=False (with transformers: gradient_checkpointing_kwargs={"use_reentrant": '
-    "False}), or leave checkpoints out: POET recomputes what its plan says"
-)
 _NOT_THE_MODELS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 """Where code lies that is neither the model's nor the loss's."""
 _OTHERWISE = "check that a plain loss(model(*inputs), target) followed by .backward() runs"
@@ -108,9 +100,6 @@ def explanation(errors: Sequence[Exception], step: nn.Module, prefix: str) -> Po
     error, where = next((pair for pair in placed if pair[1]), placed[0])
     custom = [each for each in errors if isinstance(each, CustomFunction)]
     as_it_runs = errors[0]
-    if custom and str(custom[0]) == "CheckpointFunction":
-        where = place(custom[0], step, prefix)
-        return PoetError(f"{where}the training step cannot be captured: {_REENTRANT}")
     if custom or (_depends_on_values(as_it_runs) and not _depends_on_values(error)):
         error, where = as_it_runs, place(as_it_runs, step, prefix)
     if isinstance(error, LooksAtResult):

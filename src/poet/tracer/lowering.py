@@ -38,6 +38,7 @@ from poet.tracer.nodes import (
     backward_nodes,
     check_dense,
     check_dtypes,
+    is_check,
     is_random,
     needed,
     op_name,
@@ -198,7 +199,7 @@ class _Lowering:
     def _readers(self, node: Node) -> dict[int, Node]:
         """For a call with several results, the node that takes each; for one result, the call."""
         if not isinstance(node.meta["val"], list | tuple):
-            return {0: node} if node.users or is_random(node) else {}
+            return {0: node} if node.users or is_random(node) or is_check(node) else {}
         return {int(user.args[1]): user for user in node.users if user.target is GETITEM}  # type: ignore[arg-type]
 
     def _op(self, node: Node, results: list[Any], readers: dict[int, Node]) -> None:

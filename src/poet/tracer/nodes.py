@@ -8,6 +8,7 @@ import torch
 from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 
 from poet.errors import PoetError
+from poet.tracer.operators import CHECKS
 
 Node = torch.fx.Node
 GETITEM = operator.getitem
@@ -31,6 +32,11 @@ def is_random(node: Node) -> bool:
         isinstance(target, torch._ops.OpOverload)
         and torch.Tag.nondeterministic_seeded in target.tags
     )
+
+
+def is_check(node: Node) -> bool:
+    """Whether a call is there for the error that it may raise."""
+    return node.target in CHECKS
 
 
 def state_bytes(node: Node) -> int:
@@ -77,10 +83,10 @@ def check_dtypes(node: Node) -> None:
 
 
 def needed(nodes: Sequence[Node]) -> set[Node]:
-    """The nodes that some output depends on, and those whose random draws others rely on."""
+    """The nodes that some output depends on, and those that draw or check for others' sake."""
     wanted: set[Node] = set()
     for node in reversed(nodes):
-        if node.op == "output" or is_random(node) or node in wanted:
+        if node.op == "output" or is_random(node) or is_check(node) or node in wanted:
             wanted.add(node)
             wanted.update(node.all_input_nodes)
     return wanted

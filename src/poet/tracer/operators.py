@@ -3,13 +3,17 @@
 `poet.dropout_mask` is eager's CPU dropout before the multiplication: Bernoulli draws, scaled. It
 draws in the order in which the elements lie in memory, and reads nothing.
 
-Defined by its schema, and not with `torch.library.custom_op`, whose first call imports torch's
+`poet.required` and `poet.solved` are checks: they read values, and raise an error or do nothing.
+
+`poet.dropout_mask` is defined by its schema, and not with `torch.library.custom_op`, whose first call imports torch's
 compiler: more than a second, in every process that drops out.
 """
 
 from typing import Any
 
 import torch
+
+from poet.errors import PoetError
 
 _OURS: Any = torch.library.Library("poet", "DEF")  # type: ignore[no-untyped-call]
 _OURS.define(
@@ -29,3 +33,34 @@ def _shaped(size: list[int], strides: list[int], p: float, dtype: torch.dtype) -
 _OURS.impl("dropout_mask", _drawn, "CompositeExplicitAutograd")
 torch.library.register_fake("poet::dropout_mask", _shaped, lib=_OURS)
 dropout_mask = torch.ops.poet.dropout_mask
+
+
+@torch.library.custom_op("poet::required", mutates_args=())
+def required(asked: torch.Tensor, wanted: bool, said: str) -> torch.Tensor:
+    """A check of the step's own Python: an error where a number is not as it must be."""
+    if bool(asked) is not wanted:
+        raise PoetError(said)
+    return torch.empty(1, dtype=torch.bool, device=asked.device).fill_(True)
+
+
+@required.register_fake
+def _(asked: torch.Tensor, wanted: bool, said: str) -> torch.Tensor:
+    return torch.empty(1, dtype=torch.bool, device=asked.device)
+
+
+@torch.library.custom_op("poet::solved", mutates_args=())
+def solved(info: torch.Tensor, function: str, is_matrix: bool) -> torch.Tensor:
+    """The look of torch.linalg at its result: torch's own error where a matrix is singular."""
+    torch.ops.aten._linalg_check_errors(info, function, is_matrix=is_matrix)
+    return torch.empty(1, dtype=torch.bool, device=info.device).fill_(True)
+
+
+@solved.register_fake
+def _(info: torch.Tensor, function: str, is_matrix: bool) -> torch.Tensor:
+    return torch.empty(1, dtype=torch.bool, device=info.device)
+
+
+CHECKS = (torch.ops.poet.required.default, torch.ops.poet.solved.default)
+"""Operators that are there for the errors they raise: what they make means nothing."""
+for _check in CHECKS:
+    torch.fx.node.has_side_effect(_check)  # or a trace would leave them out

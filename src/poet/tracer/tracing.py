@@ -23,14 +23,17 @@ from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
 
 from poet.errors import PoetError
+from poet.tracer.alignments import Alignments
 from poet.tracer.alike import alike
 from poet.tracer.certain_draws import CertainDraws
 from poet.tracer.checkpoints import no_writes_in_checkpoints
 from poet.tracer.constants import Known
 from poet.tracer.eager_kernels import as_eager
-from poet.tracer.effects import NoLooks
+from poet.tracer.effects import KeptLooks
 from poet.tracer.failures import CustomFunction, explanation, is_decision, place
+from poet.tracer.own_checks import own_checks_kept
 from poet.tracer.python_state import unchanged
+from poet.tracer.reentrant import reentrant_in_place
 from poet.tracer.shape_kernels import shapes_known
 from poet.tracer.step import MODEL, Step
 
@@ -72,7 +75,9 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
         torch.enable_grad(),
         as_eager(),
         shapes_known(),
-        NoLooks(),
+        KeptLooks(),
+        Alignments(),
+        own_checks_kept(),
         CertainDraws(),
     ):
         failures: list[Exception] = []
@@ -119,7 +124,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
-    with Known(), no_writes_in_checkpoints(step):
+    with Known(), reentrant_in_place(step), no_writes_in_checkpoints(step):
         return _joint(step, tensors, {})
 
 

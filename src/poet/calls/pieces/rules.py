@@ -128,12 +128,14 @@ def _copy(work: Work, to: Operand, source: Operand) -> Work:
 def _joined(work: Work, out: Operand) -> list[Work]:
     dim, at, made = work.arguments.get("dim", 0) % len(out.shape), 0, []
     for part in work.arguments["tensors"]:
+        if part.shape == (0,):
+            continue  # nothing, which joins tensors of any rank
         place = msgspec.structs.replace(
             out, offset=out.offset + at * out.strides[dim], shape=part.shape
         )
         made.append(_copy(work, place, part))
         at += part.shape[dim]
-    return made
+    return made or [work]
 
 
 def _inside(work: Work, out: Operand) -> Operand | None:
