@@ -16,7 +16,7 @@ def _as_walked(step: Step) -> dict[str, int]:
 
 
 def test_what_modules_own_is_found_again_after_every_change() -> None:
-    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4)))
+    net: Any = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4)))
     loss: Any = nn.BCEWithLogitsLoss(pos_weight=torch.ones(4))
     step = Step(net, loss, take_apart((torch.randn(2, 4), torch.ones(2, 4))), None)
     owned = Owned(step)
