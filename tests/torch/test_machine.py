@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
@@ -57,3 +58,27 @@ def test_a_forgotten_store_goes_away_while_a_model_is_traced() -> None:
     with FakeTensorMode():
         store.close()
         poet.MemoryStore().close()
+
+
+@pytest.mark.parametrize("budget_bytes", [None, 400, 1 << 30], ids=str)
+@pytest.mark.parametrize("make", ["small", "large", "transposed", "inference"])
+def test_an_exchange_swaps_values_in_place(make: str, budget_bytes: int | None) -> None:
+    rows = 20_000 if make == "large" else 10
+    with torch.inference_mode(make == "inference"):
+        old, new = torch.randn(rows, 2), torch.randn(rows, 2)
+        if make == "transposed":
+            old, new = old.t(), new.t()
+    shown, values = old.detach(), (old.clone(), new.clone())
+    graph = Graph(
+        name="one", tensors=(Tensor(name="x", nbytes=400),), ops=(Op(name="f", outputs=(0,)),)
+    )
+    machine = Machine(graph, None, budget_bytes, {}, {}, wait=True, device=old.device)
+    machine.hold(400)  # all of the smallest budget
+    version = 0 if make == "inference" else old._version
+    made, before = machine.exchange(old, new)
+    assert torch.equal(shown, values[1])
+    assert torch.equal(made, values[0])
+    assert made is new
+    assert before is old
+    assert make == "inference" or old._version > version
+    assert budget_bytes is None or machine.peak_bytes <= budget_bytes

@@ -5,8 +5,8 @@ draws in the order in which the elements lie in memory, and reads nothing.
 
 `poet.required` and `poet.solved` are checks: they read values, and raise an error or do nothing.
 
-`poet.dropout_mask` is defined by its schema, and not with `torch.library.custom_op`, whose first call imports torch's
-compiler: more than a second, in every process that drops out.
+The first is defined by its schema, and not with `torch.library.custom_op`, whose first call imports
+torch's compiler: more than a second, in every process that drops out.
 """
 
 from typing import Any

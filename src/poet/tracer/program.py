@@ -25,6 +25,7 @@ from poet.tracer.interpreter import Interpreter, Memory
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
 from poet.tracer.outputs import Outputs, Returned
+from poet.tracer.owned import Owned
 from poet.tracer.step import Step
 from poet.values.plan import Plan
 from poet.values.schedule import Compute, Schedule
@@ -69,7 +70,8 @@ class Program:
         self.example = step.example
         self._step = step
         self._aside: dict[int, torch.Tensor] | None = None
-        parameters = self._parameters
+        self._owned = Owned(step)
+        parameters = self._owned.parameters()
         state = {
             name: {
                 kept: fresh_state(
@@ -105,15 +107,6 @@ class Program:
     def steps_done(self) -> int:
         """Updates of this training."""
         return self.counts.updates
-
-    @property
-    def _parameters(self) -> dict[str, torch.Tensor]:
-        """The parameters as the model has them now: it may have been given others."""
-        return {known: value for _, known, value in self._step.owned_parameters()}
-
-    @property
-    def _buffers(self) -> dict[str, torch.Tensor]:
-        return {known: value for _, known, value in self._step.owned_buffers()}
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the state a torch optimizer has gathered, and from now on its learning rates."""
@@ -264,7 +257,7 @@ class Program:
             for place, i in layout.inputs.items()
         }
         homes = self.homes() if homes is None else homes
-        ram |= {i: tensor.detach() for i, tensor in homes.items()}
+        ram |= homes
         ram |= self.constants()
         ram |= self._training.numbers(layout)
         return ram
@@ -281,10 +274,10 @@ class Program:
         layout = self.layout
         if self._aside is not None:
             return self._aside
-        parameters, buffers = self._parameters, self._buffers
+        parameters, buffers = self._owned.parameters(), self._owned.buffers()
         return {
             **{i: parameters[name].detach() for name, i in layout.parameters.items()},
-            **{i: buffers[name] for name, i in layout.buffers.items()},
+            **{i: buffers[name].detach() for name, i in layout.buffers.items()},
             **{
                 i: self.state[name][kept]
                 for name, held in layout.state.items()
@@ -331,7 +324,7 @@ class Program:
 
     def _shown(self) -> list[torch.Tensor]:
         """The model's own tensors, in the order of `homes`."""
-        layout, parameters, buffers = self.layout, self._parameters, self._buffers
+        layout, parameters, buffers = self.layout, self._owned.parameters(), self._owned.buffers()
         return [
             *(parameters[name] for name in layout.parameters),
             *(buffers[name] for name in layout.buffers),
@@ -355,10 +348,9 @@ class Program:
 
     def gradients(self, found: Callable[[int], torch.Tensor | None]) -> dict[str, torch.Tensor]:
         """The gradients that the step gives out, by parameter."""
-        parameters = self._parameters
         gradients: dict[str, torch.Tensor] = {}
         for name, i in self.layout.gradients.items():
-            made, like = found(i), parameters[name]
+            made, like = found(i), self._trained[name]
             assert made is not None
             gradients[name] = made.as_strided(like.shape, like.stride())
         return gradients
@@ -378,7 +370,7 @@ class Program:
     def trained_parameters(self) -> dict[str, torch.Tensor]:
         """Those that require a gradient now, each once, by the name the program knows them by."""
         first: dict[int, tuple[str, torch.Tensor]] = {}
-        for name, value in self._parameters.items():
+        for name, value in self._owned.parameters().items():
             if value.requires_grad:
                 first.setdefault(id(value), (name, value))
         return dict(first.values())

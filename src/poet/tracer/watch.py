@@ -12,7 +12,7 @@ are not. What a forward pass writes itself is not watched: `keys` and `python_st
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from torch import nn
 from poet.tracer.keys import autocast_around, torch_settings
 from poet.tracer.walking import ATOMS, GONE, Found, is_about_hooks, walk
 
+_KIND = attrgetter("requires_grad", "dtype", "shape", "device", "layout")
 _GLOBAL_HOOKS = [
     value
     for name, value in vars(nn.modules.module).items()
@@ -70,6 +71,7 @@ class Watch:
         self._types = list(map(type, self._found.objects))
         self._reads = self._reads_now()
         self._kinds, self._strides = self._kinds_now(), self._strides_now()
+        self._hooked = self._hooked_now()
         self._contents = [content() for _, content in self._found.contents]
         self._settings, self._options = self._settings_now(), self._options_now()
 
@@ -95,6 +97,7 @@ class Watch:
             and all(map(is_, chain.from_iterable(self._lists), self._items))
             and all(map(is_, map(type, self._found.objects), self._types))
             and self._kinds == self._kinds_now()
+            and self._hooked == self._hooked_now()
             and self._strides_are_same()
             and all(map(is_, self._reads_now(), self._reads))
             and all(
@@ -162,16 +165,16 @@ class Watch:
         return list(map(len, chain(self._dicts, self._lists)))
 
     def _kinds_now(self) -> list[Any]:
-        return [
-            (t.requires_grad, t.dtype, t.shape, t.device, t.layout, not _hooks(t))
-            for t in self._owned
-        ]
+        return list(map(_KIND, self._owned))
+
+    def _hooked_now(self) -> list[bool]:
+        return list(map(_hooks, self._owned))
 
     def _reads_now(self) -> list[Any]:
         return [read() for _, read in self._found.reads]
 
     def _strides_now(self) -> list[tuple[int, ...]]:
-        return [t.stride() for t in self._owned]
+        return list(map(torch.Tensor.stride, self._owned))
 
     def _strides_are_same(self) -> bool:
         """A tensor that is paged out shows one NaN in every place: no stride at all."""
@@ -197,10 +200,10 @@ class Watch:
         for hooks in self._empty:
             if hooks:
                 return _new_text(found, hooks)
-        for (name, tensor), kind, stride in zip(
-            found.owned, self._kinds, self._strides, strict=True
+        for (name, tensor), kind, stride, hooked in zip(
+            found.owned, self._kinds, self._strides, self._hooked, strict=True
         ):
-            text = _tensor_text(name, tensor, kind, stride)
+            text = _tensor_text(name, tensor, kind, stride, hooked)
             if text:
                 return text
         for (name, content), old in zip(found.contents, self._contents, strict=True):
@@ -225,11 +228,11 @@ class Watch:
 
 
 def _hooks(tensor: torch.Tensor) -> bool:
-    return bool(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 def _tensor_text(
-    name: str, tensor: torch.Tensor, kind: tuple[Any, ...], stride: tuple[int, ...]
+    name: str, tensor: torch.Tensor, kind: tuple[Any, ...], stride: tuple[int, ...], hooked: bool
 ) -> str | None:
     if tensor.requires_grad != kind[0]:
         return f"{name}, which is {'trained' if tensor.requires_grad else 'frozen'} now"
@@ -240,7 +243,7 @@ def _tensor_text(
     ):
         if was != now:
             return f"the {what} of {name}, from {was} to {now}"
-    if (not _hooks(tensor)) != kind[5]:
+    if _hooks(tensor) != hooked:
         return f"the gradient hooks of {name}"
     if tensor.stride() != stride and any(tensor.stride()):
         return f"the memory format of {name}"

@@ -82,11 +82,11 @@ class OwnLoop:
         kind = self.planned.key(call)
         call = call._replace(used=self._likely.get(kind), likely=self._last_used)
         executor, beside_bytes = self.waiting.executor(call)
+        program = executor.program
+        trained = program.trained_parameters
         with self.waiting.while_buffers_move_on():
             going = executor.begin(call, beside_bytes)
         self._count(going)
-        program = executor.program
-        trained = program.trained_parameters
         places = tuple(n for n, can in enumerate(program.example.trained) if can)
         leaves = (*trained.values(), *map(call.tensor, places))
         step = Step(self, call, kind, tuple(trained), places, executor, going)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from poet.errors import Infeasible, PoetError
+from poet.referee.replay import check
 from poet.runtime.step.executor import Executor
 from poet.runtime.step.passes import Pass
 from poet.tracer.keys import autocast_around
@@ -182,9 +183,11 @@ class Waiting:
 
 
 def _fits(plan: Plan, beside_bytes: int) -> bool:
-    limit, peak = plan.budget.ram_bytes, plan.peak_bytes
-    assert peak is not None
-    return limit is None or beside_bytes == 0 or peak + beside_bytes <= limit
+    limit = plan.budget.ram_bytes
+    if limit is None or beside_bytes == 0:
+        return True
+    peak = check(plan).peak_bytes if plan.peak_bytes is None else plan.peak_bytes
+    return peak + beside_bytes <= limit
 
 
 def _held_bytes(steps: list[Step]) -> int:

@@ -65,6 +65,7 @@ class Executor:
             tuple(dict.fromkeys(handed_out)), laps=lap is not None,
         )  # fmt: skip
         self._lap = lap
+        self._emptied = {s.tensor for s in plan.schedule if isinstance(s, Free | PageIn)}
         self._frees_inputs = any(
             isinstance(step, Free) and graph.tensors[step.tensor].role == "input"
             for step in plan.schedule
@@ -137,7 +138,11 @@ class Executor:
             graph,
             self.store,
             budget.ram_bytes,
-            {i: tensor.untyped_storage() for i, tensor in {**homes, **seats}.items()},
+            {
+                i: tensor.untyped_storage()
+                for i, tensor in {**homes, **seats}.items()
+                if i in self._emptied
+            },
             self.slots,
             wait=budget.transfers != "overlap",
             device=program.model_device,

@@ -89,8 +89,10 @@ class Pass:
         self._made: dict[int, torch.Tensor] = self._advance(None)
         heirs = plan.graph.heir  # new values are by now where the model has its buffers
         self._watched = [
-            _Watched(heirs.get(i, i), tensor, tensor._version if i in heirs else version)
-            for i, tensor, version in self._watched
+            _Watched(heirs[each.number], each.tensor, each.tensor._version)
+            if each.number in heirs
+            else each
+            for each in self._watched
         ]
 
     def hand_out(self) -> list[torch.Tensor]:
