@@ -79,7 +79,7 @@ class Packed(Recurrent):
 def test_packed_sequences_are_refused(kind: str) -> None:
     task = (Packed(kind), (torch.randn(12, 5, 16), torch.randn(12, 5, 4)), F.mse_loss)
     with pytest.raises(
-        poet.PoetError, match="a packed sequence has a shape that depends on its lengths"
+        poet.PoetError, match="a packed sequence has a shape"
     ):
         captured(task, ADAM, cache=False)
 
