@@ -78,9 +78,7 @@ class Packed(Recurrent):
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
 def test_packed_sequences_are_refused(kind: str) -> None:
     task = (Packed(kind), (torch.randn(12, 5, 16), torch.randn(12, 5, 4)), F.mse_loss)
-    with pytest.raises(
-        poet.PoetError, match="a packed sequence has a shape"
-    ):
+    with pytest.raises(poet.PoetError, match="a packed sequence has a shape"):
         captured(task, ADAM, cache=False)
 
 
@@ -197,3 +195,24 @@ def test_bytes_are_watched_where_they_are_freed() -> None:
         return torch.empty(600, dtype=torch.uint8)
 
     assert peak_bytes(run, torch.device("cpu")) == 1000
+
+
+@pytest.mark.usefixtures("eager_bfloat16")
+def test_statistics_under_autocast_have_their_true_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = (nn.BatchNorm1d(16), nn.GroupNorm(4, 16), nn.LayerNorm(16), nn.Linear(16, 4))
+    model = nn.Sequential(nn.Linear(16, 16), *layers)
+    differ: list[str] = []
+    made = Machine.made
+
+    def noted(self: Machine, i: int, tensor: torch.Tensor) -> None:
+        planned, real = self.graph.tensors[i], tensor.untyped_storage().nbytes()
+        if real > planned.nbytes:
+            differ.append(f"{planned.name}: {real:,}, planned {planned.nbytes:,}")
+        made(self, i, tensor)
+
+    monkeypatch.setattr(Machine, "made", noted)
+    batch = (torch.randn(8, 16), torch.randn(8, 4))
+    how: Any = {"example": batch, "autocast": torch.bfloat16, "time_limit": 0.2, "cache": False}
+    with poet.Trainer(model, F.mse_loss, poet.SGD(lr=0.1), **how) as trainer:
+        trainer.step(*batch)
+    assert not differ

@@ -3,8 +3,9 @@
 A trace runs no kernel: it asks torch what each would make. For a few the answer is wrong. Recurrent
 layers hand a workspace from the forward to the backward pass whose size only the library knows, and
 the trace has it empty. Some losses are reduced in the memory of all the single losses, so that one
-number keeps megabytes. A copy of a view may bring along all that the view looked into. Those
-kernels run once here, on zeros of the traced shapes.
+number keeps megabytes. A copy of a view may bring along all that the view looked into. Statistics
+of normalization stay float32 beside inputs of half precision. Those kernels run once here, on zeros
+of the traced shapes.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,11 @@ _KEEP_MORE = (
     "mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss", "col2im",
     "_embedding_bag",
 )  # fmt: skip
+_STATISTICS = (
+    "native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit",
+    "native_layer_norm", "native_group_norm",
+)  # fmt: skip
+_HALF = (torch.bfloat16, torch.float16)
 
 
 def true_results(node: Node) -> list[Any]:
@@ -29,7 +35,9 @@ def true_results(node: Node) -> list[Any]:
     made = node.meta["val"]
     traced = list(made) if isinstance(made, list | tuple) else [made]
     gaps = any(isinstance(x, torch.Tensor) and not _is_dense(x) for x in traced)
-    if gaps or getattr(node.target, "_opname", "") in (*_HAVE_WORKSPACES, *_KEEP_MORE):
+    name = getattr(node.target, "_opname", "")
+    halved = name in _STATISTICS and traced[0].dtype in _HALF
+    if gaps or halved or name in (*_HAVE_WORKSPACES, *_KEEP_MORE):
         made = _really(node)
         return list(made) if isinstance(made, list | tuple) else [made]
     return traced
