@@ -10,7 +10,7 @@ example, and the trainer goes on with its own model, loop, optimizer, checkpoint
 from typing import Any
 
 from poet.errors import MissingPackage, PoetError
-from poet.integrations.part import PlannedPart
+from poet.integrations.part import PlannedPart, ShowsBudget
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
     raise MissingPackage("poet.integrations.hugging_face", "transformers") from None
 
 
-class PoetCallback(TrainerCallback):
+class PoetCallback(ShowsBudget, TrainerCallback):
     """The training steps of a Trainer's model follow a plan within `ram`.
 
     `part` is the name of a submodule, where the loss is computed from that one's outputs and not by
@@ -29,16 +29,6 @@ class PoetCallback(TrainerCallback):
 
     def __init__(self, ram: str | int | None = None, *, part: str = "", **asked: Any) -> None:
         self._part, self._planned = part, PlannedPart({"ram": ram, **asked})
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most RAM that a step has taken, the store's buffers among it."""
-        return self._planned.measured.peak_bytes
-
-    @property
-    def budget_bytes(self) -> int | None:
-        """The most RAM that a step may take; None before the first."""
-        return self._planned.measured.budget_bytes
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

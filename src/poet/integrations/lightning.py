@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from poet.errors import MissingPackage, PoetError
-from poet.integrations.part import PlannedPart
+from poet.integrations.part import PlannedPart, ShowsBudget
 
 try:
     from lightning.pytorch import Callback
@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
         raise MissingPackage("poet.integrations.lightning", "lightning") from None
 
 
-class PoetCallback(Callback):
+class PoetCallback(ShowsBudget, Callback):
     """Calls of a LightningModule's network follow a plan within `ram` while it is trained.
 
     `part` is the network's name in the module, which the only one that has parameters need not
@@ -36,16 +36,6 @@ class PoetCallback(Callback):
         self, part: str | None = None, *, ram: str | int | None = None, **asked: Any
     ) -> None:
         self._part, self._planned = part, PlannedPart({"ram": ram, **asked})
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most RAM that a step has taken, the store's buffers among it."""
-        return self._planned.measured.peak_bytes
-
-    @property
-    def budget_bytes(self) -> int | None:
-        """The most RAM that a step may take; None before the first."""
-        return self._planned.measured.budget_bytes
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._planned.open(pl_module, self._part or _only_network(pl_module))

@@ -48,3 +48,19 @@ class PlannedPart:
         """The part is called as it was before."""
         if self._planned is not None:
             self._planned.close()
+
+
+class ShowsBudget:
+    """What every callback tells of its part."""
+
+    _planned: PlannedPart
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most RAM that a step has taken, the store's buffers among it."""
+        return self._planned.measured.peak_bytes
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The most RAM that a step may take; None before the first."""
+        return self._planned.measured.budget_bytes
