@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks import paper
 from poet import Plan, plan, read_instance
+from poet.planning.problem import read_problem
 from poet.reports.tables import Align, print_table
 from poet.values.progress import SearchProgress
 from poet.values.schedule import Transfers
@@ -64,6 +65,8 @@ BESIDE = (
     ("unet", "jetson-orin-nano", "300MB"),
 )
 BESIDE_GAP_PERCENT = 3.0
+BY_LUCK = 1e-4
+"""Two searches by the clock for the same question, as without idle watts, end so far apart."""
 WIDE_SECONDS = 5.0
 
 COLUMNS: list[tuple[str, Align]] = [
@@ -135,11 +138,15 @@ def bars() -> None:
 
 
 def beside() -> None:
-    """Peer: transfers in turns, as planned in the same time. Limit: the certified bound."""
+    """Peer: transfers in turns, as planned in the same time. Limit: the certified bound.
+
+    The step is plain SGD's: with Adam's state, three times the parameters cross the link.
+    """
     rows, missed = [], 0
     for model, device, ram in BESIDE:
+        problem = read_problem(model, "sgd")
         serial, overlap = (
-            plan(model, device=device, ram=ram, transfers=transfers, time_limit=60.0)
+            plan(problem, device=device, ram=ram, transfers=transfers, time_limit=60.0)
             for transfers in ("serial", "overlap")
         )
         assert serial.joules is not None
@@ -147,13 +154,14 @@ def beside() -> None:
         assert overlap.gap is not None
         base = overlap.costs.keep_all_joules
         seconds = overlap.costs.keep_all_seconds
-        met = overlap.joules <= serial.joules and 100 * overlap.gap <= BESIDE_GAP_PERCENT
+        ahead = overlap.joules <= serial.joules * (1 + BY_LUCK)
+        met = ahead and 100 * overlap.gap <= BESIDE_GAP_PERCENT
         missed += not met
         rows.append(
             [
                 *(model, device, ram),
-                f"{100 * serial.joules / base:.2f}",
-                f"{100 * overlap.joules / base:.2f}",
+                f"{100 * serial.joules / base:.3f}",
+                f"{100 * overlap.joules / base:.3f}",
                 f"{100 * (overlap.bound_joules or 0.0) / base:.2f}",
                 f"{100 * overlap.gap:.2f} %" + ("" if met else " missed"),
                 f"{(serial.seconds or 0.0) / seconds:.3f}x",

@@ -1,63 +1,53 @@
 """Every method on the networks and boards of the paper: docs/results.md and its figures.
 
-`results`: VGG-16, ResNet-18 and BERT, captured from PyTorch and as the released code's instances,
-on MKR1000, nRF52840, Raspberry Pi 4 and Jetson TX2. Peers: the baselines. Limit: none of them uses
-less energy than POET. Frontiers are kept in build/results and not made again; remove it to start
-anew. Each plan has `SECONDS`, each frontier `POINTS` budgets.
+`results`: the sweep of `paper.toml`: VGG-16, ResNet-18 and BERT, captured from PyTorch on MKR1000,
+nRF52840, Raspberry Pi 4 and Jetson TX2, and the released code's instances. Peers: the baselines.
+Limit: none of them uses less energy than POET. Cells are kept in build/results and not made again:
+what was interrupted goes on. Remove that folder to start anew.
 """
 
 import sys
-import time
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 
 import poet
+from poet.cli.console import progress_bar
 from poet.errors import PoetError
-from poet.planning.compare import COMPARED, Row, comparing
-from poet.planning.frontier import Frontier, Point, frontier
+from poet.planning.executor import Executor, Limits
+from poet.planning.frontier import Frontier, Point
 from poet.planning.plan import cores
-from poet.planning.question import read_problem, terms
+from poet.planning.rows import Row, found_row
 from poet.planning.solve import PLANNER
 from poet.reports.frontier_files import TITLES, write_frontier
 from poet.reports.tables import print_table
+from poet.sweeps.grid import read_grid
+from poet.sweeps.results import CurveResults, Results
+from poet.sweeps.running import sweep
 from poet.values.quantities import bytes_text
+from poet.values.schedule import Effort
 
 ROOT = Path(__file__).parents[1]
+GRID = ROOT / "benchmarks/paper.toml"
 KEPT, PAGES = ROOT / "build/results", ROOT / "docs/results"
-SECONDS, POINTS = 5.0, 5
-CAPTURED = ("vgg16-cifar", "resnet18-cifar", "bert-tiny?seq=64")
-BOARDS = ("mkr1000", "nrf52840", "rpi4", "jetson-tx2")
-INSTANCES = tuple(
-    f"{model}-{board}"
-    for model in ("vgg16", "resnet18_cifar", "bert")
-    for board in ("m0", "m4", "a72")
-)
 SAME = 1e-6
 """Differences below this share are those of floating-point sums."""
 
 
 def main() -> None:
-    KEPT.mkdir(parents=True, exist_ok=True)
     PAGES.mkdir(parents=True, exist_ok=True)
-    problems: list[tuple[str, str, str | None]] = [
-        (name, f"instances/{name}.json", None) for name in INSTANCES
-    ]
-    problems += [
-        (f"{model.partition('?')[0]}-{board}", model, board)
-        for model in CAPTURED
-        for board in BOARDS
-    ]
-    found: dict[str, Frontier] = {}
-    for at, (name, model, board) in enumerate(problems):
-        started = time.monotonic()
-        found[name] = _frontier(name, model, board)
-        write_frontier(found[name], PAGES / f"{name}.svg", force=True)
-        took = time.monotonic() - started
-        print(f"{at + 1} of {len(problems)}: {name}, {took:.0f} s", file=sys.stderr)
+    questions = read_grid(GRID)
+    with progress_bar() as show:
+        results = sweep(
+            questions, KEPT, lambda shared: Executor(found_row, shared, Limits(cores())), show
+        )
+    found = {_name(curve): curve.frontier() for curve in results.curves}
+    if results.interrupted or any(curve.trouble for curve in results.curves):
+        sys.exit("not all cells are there; the page is as it was")
+    for name, each in found.items():
+        write_frontier(each, PAGES / f"{name}.svg", force=True)
     lost = {name: _lost(each) for name, each in found.items()}
-    (ROOT / "docs/results.md").write_text(_page(found, lost))
+    (ROOT / "docs/results.md").write_text(_page(results, found, lost, questions.effort))
     rows = [[name, str(len(found[name].points)), *_margins(found[name])] for name in found]
     print_table(
         Console(),
@@ -70,15 +60,11 @@ def main() -> None:
             print(f"{name}: {text}")
 
 
-def _frontier(name: str, model: str, board: str | None) -> Frontier:
-    file = KEPT / f"{name}.json"
-    if file.exists():
-        return msgspec.json.decode(file.read_bytes(), type=Frontier)
-    source = str(ROOT / model) if model.endswith(".json") else model
-    effort = comparing(SECONDS, cores())
-    made = frontier(read_problem(source, "sgd"), terms(board), effort, POINTS, COMPARED)
-    file.write_bytes(msgspec.json.encode(made))
-    return made
+def _name(curve: CurveResults) -> str:
+    """`vgg16-m4`, an instance, or `vgg16-cifar-rpi4`, a model on a board."""
+    if not curve.device:
+        return Path(curve.model).stem
+    return f"{curve.model.partition('?')[0]}-{curve.device}"
 
 
 def _margins(found: Frontier) -> list[str]:
@@ -119,50 +105,69 @@ def _lost(found: Frontier) -> list[str]:
     return texts
 
 
-def _page(found: dict[str, Frontier], lost: dict[str, list[str]]) -> str:
+def _page(
+    results: Results, found: dict[str, Frontier], lost: dict[str, list[str]], effort: Effort
+) -> str:
     points = sum(len(each.points) for each in found.values())
+    instances = {_name(curve) for curve in results.curves if not curve.device}
     ahead = [f"- {name}: {text}" for name, texts in lost.items() for text in texts]
+    pairs = sum(
+        row.joules is not None and row.method != PLANNER
+        for each in found.values() for point in each.points for row in point.rows
+    )  # fmt: skip
+    verdict = f"In none of {pairs:,} comparisons does a baseline use less energy."
     if ahead:
-        pairs = sum(
-            row.joules is not None and row.method != PLANNER
-            for each in found.values() for point in each.points for row in point.rows
-        )  # fmt: skip
         verdict = (
             f"In {len(ahead)} of {pairs:,} comparisons a baseline comes out ahead in this time, by "
             "no more than POET's own gap says is possible:\n\n" + "\n".join(ahead)
         )
-    else:
-        verdict = "No baseline uses less energy than POET at any of them."
     parts = [
         "# Results\n",
         "Energy of one training step against RAM, for POET and the baselines people know "
         "([baselines.md](baselines.md)), on the networks and boards of the ICML 2022 paper. All "
-        "numbers are the referee's; every plan is valid under its budget. Task by `make bench`: "
-        f"{len(found)} problems, {points} budgets, {SECONDS:g} s for each plan on {cores()} "
-        "cores.\n",
+        "numbers are the referee's; every plan is valid under its budget. Made by one `poet sweep "
+        f"benchmarks/paper.toml` ([sweeps.md](sweeps.md)): {len(found)} problems, {points} "
+        f"budgets, {len(results.cells):,} cells, {_effort(effort)}. Checkmate "
+        "and paging are POET's own search with a freedom taken away; POET goes on from what they "
+        "found.\n",
+        f"Of all cells, {_outcomes(results)}. Where a method has no schedule, the tables say –.\n",
         f"**POET beside the baselines.** {verdict}\n",
         _statements(found),
         "## The released code's instances\n",
         "Costs, sizes and dependencies as the paper's released code has them; transfers take no "
         "time there, only energy.\n",
-        *(_section(name, found[name]) for name in found if name in INSTANCES),
+        *(_section(name, found[name]) for name in found if name in instances),
         "## Captured from PyTorch\n",
         "The same families of networks as they really are: captured training steps with "
         "parameters, weight gradients and SGD updates in RAM, costs by the boards' rates. "
         "Their parameters alone are beyond the RAM of the two microcontrollers, so the budgets "
         "begin above it.\n",
-        *(_section(name, found[name]) for name in found if name not in INSTANCES),
+        *(_section(name, found[name]) for name in found if name not in instances),
     ]
     return "\n".join(parts)
+
+
+def _effort(effort: Effort) -> str:
+    if effort.work_limit is None:
+        return f"{effort.time_limit_seconds:g} s for each plan"
+    limit = f"a work limit of {effort.work_limit} for each plan"
+    return f"{limit}, so that the answers are the same on any machine, idle or busy"
+
+
+def _outcomes(results: Results) -> str:
+    count = results.count
+    return (
+        f"{count('found'):,} have a schedule, {count('infeasible'):,} are proven infeasible, in "
+        f"{count('none found'):,} the method found none, and {count('lost'):,} were lost"
+    )
 
 
 def _section(name: str, found: Frontier) -> str:
     heads = ["RAM", *(TITLES[method] for method in found.methods)]
     lines = [f"### {name}\n", f"![energy against memory](results/{name}.svg)\n"]
     lines.append(
-        f"Keep-all takes {bytes_text(found.keep_all_bytes)} and {found.keep_all_joules:.4g} J; no "
-        f"schedule can use less than {bytes_text(found.floor_bytes)}. Energy as a share of "
-        "keep-all's:\n"
+        f"Keep-all takes {bytes_text(found.keep_all_bytes)} and {found.keep_all_joules:.4g} J; the "
+        f"floor is {bytes_text(found.floor_bytes)}. Energy as a share of keep-all's:\n"
     )
     lines.append("| " + " | ".join(heads) + " |")
     lines.append("|" + "---:|" * len(heads))

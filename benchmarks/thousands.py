@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 import poet
-from poet.planning.question import Problem, problem_of, read_problem
+from poet.planning.problem import Problem, problem_of, read_problem
 from poet.reports.tables import Align, print_table
 
 SECONDS = 60.0

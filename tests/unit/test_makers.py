@@ -146,9 +146,9 @@ def test_deadlines() -> None:
     assert poet.plan(problem, deadline="1x").status == "optimal"
     tight = poet.plan(problem, ram=4000, deadline="1x", time_limit=1)
     assert tight.seconds == pytest.approx(problem.costs.keep_all_seconds)  # paging takes no time
-    late = poet.plan(problem, ram=4000, deadline="1x", transfers="serial", time_limit=1)
-    assert late.status == "unknown"
-    assert "the deadline is" in late.reason
+    late = poet.plan(problem, ram=4000, deadline="1x", transfers="serial")
+    assert late.status == "infeasible"
+    assert "RAM and deadline together" in late.reason
     never = poet.plan(problem, deadline="0.5x")
     assert never.status == "infeasible"
     assert "running every op once takes" in never.reason

@@ -13,6 +13,7 @@ from poet.planner.backends import Limits, find_backend
 from poet.planner.incumbent import TimePrices
 from poet.planner.model.relax import relaxation
 from poet.planner.proof.floor import memory_floor
+from poet.planner.search.objectives import tightest
 from poet.planner.search.prefetch import beside_compute, prefetched, with_eager_page_outs
 from poet.planner.search.steering import steered
 from tests.unit.overlap_search import Gave, schedule_below
@@ -149,3 +150,34 @@ def test_overlap_gets_close_on_a_real_instance() -> None:
     assert plan.gap is not None
     assert plan.gap < 0.003
     assert poet.check(plan).valid
+
+
+def test_the_least_ram_is_as_little_beside_compute_as_in_turns() -> None:
+    """Beside compute a schedule takes the RAM there is, so more must not be said than it needs."""
+    tighter = 0
+    for seed in range(200):
+        rng, graph, costs, budget = overlapped(seed, 8)
+        budget = msgspec.structs.replace(budget, ram_bytes=None, deadline_seconds=None)
+        schedule = random_schedule(rng, graph, costs, budget)
+        before = check(draft(graph, costs, budget, schedule))
+        if not before.valid:
+            continue
+        tight, report = tightest(graph, costs, budget, schedule)
+        in_turns = msgspec.structs.replace(budget, transfers="serial")
+        assert report.valid
+        assert report.peak_bytes <= check(draft(graph, costs, in_turns, schedule)).peak_bytes
+        assert check(draft(graph, costs, tight, schedule)) == report
+        tighter += report.peak_bytes < before.peak_bytes
+    assert tighter > 10
+
+
+def test_ram_min_and_fewest_bytes_beside_compute() -> None:
+    problem = poet.read_instance(INSTANCES / "linear-m4.json")
+    serial, beside = (
+        poet.plan(problem, ram="min", transfers=way, work_limit=4, time_limit=60)
+        for way in ("serial", "overlap")
+    )
+    fewest = poet.plan(problem, transfers="overlap", minimize="bytes", work_limit=4, time_limit=60)
+    assert beside.peak_bytes == serial.peak_bytes == fewest.peak_bytes
+    assert poet.check(fewest).claims_match
+    assert fewest.budget.ram_bytes == fewest.peak_bytes

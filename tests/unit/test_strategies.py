@@ -4,15 +4,22 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+import msgspec
 import pytest
 
 import poet
+from poet.planner.incumbent import Incumbent
 from poet.planner.search import strategies
 from poet.planner.search.portfolio import COUNTED, TIMED, search
+from poet.planner.search.worker import Team, Worker
+from poet.planning.solve import solve
+from poet.referee.replay import check
+from poet.values.plan import draft
 from poet.values.schedule import Effort
 from tests.conftest import INSTANCES
 
 SEVERAL = 3
+COUNTED_EFFORT = Effort(time_limit_seconds=60, work_limit=6)
 
 
 def steps_of(
@@ -79,3 +86,41 @@ def test_an_error_in_a_worker_is_raised(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(strategies.Annealing, "step", broken)
     with pytest.raises(RuntimeError, match="a strategy broke"):
         steps_of(monkeypatch, "linear-m4", 4000, time_limit_seconds=20, threads=2)
+
+
+def team_for(instance: str, ram_bytes: int) -> Team:
+    problem = poet.read_instance(INSTANCES / f"{instance}.json")
+    budget = poet.Budget(ram_bytes=ram_bytes, transfers="free")
+    return Team(Incumbent(problem.graph, problem.costs, budget, COUNTED_EFFORT))
+
+
+@pytest.mark.parametrize(
+    ("method", "forbidden"), [("paging", {"recompute": False}), ("checkmate", {"paging": False})]
+)
+def test_a_search_is_narrowed_to_what_the_best_schedule_does(
+    method: str, forbidden: dict[str, bool]
+) -> None:
+    team = team_for("linear-m4", 4000)
+    inc, worker = team.incumbent, Worker(team, leads=True, proves=True)
+    known = solve(inc.graph, inc.costs, inc.budget, COUNTED_EFFORT, method).schedule
+    assert worker.around_best() is None
+    assert inc.offer(known)
+    tools = worker.around_best()
+    assert tools is not None
+    assert tools.budget == msgspec.structs.replace(inc.budget, **forbidden)
+    assert tools.annealer is not None
+    again = tools.annealer.run(known, seconds=5, moves=2000)
+    assert again is not None
+    assert check(draft(inc.graph, inc.costs, tools.budget, again)).valid
+    team.close()
+
+
+def test_a_search_is_not_narrowed_where_the_best_schedule_does_both() -> None:
+    team = team_for("linear-a72", 3500)
+    inc, worker = team.incumbent, Worker(team, leads=True, proves=True)
+    both = solve(inc.graph, inc.costs, inc.budget, COUNTED_EFFORT).schedule
+    assert any(isinstance(step, poet.PageIn) for step in both)
+    assert sum(isinstance(step, poet.Compute) for step in both) > len(inc.graph.ops)
+    assert inc.offer(both)
+    assert worker.around_best() is None
+    team.close()

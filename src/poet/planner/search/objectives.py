@@ -13,10 +13,11 @@ import msgspec
 
 from poet.planner.proof.floor import memory_floor
 from poet.referee.replay import check
+from poet.referee.verdict import Report
 from poet.values.device import Costs, Run, Stream
 from poet.values.graph import Graph
 from poet.values.plan import draft
-from poet.values.schedule import Budget, Effort, SearchInterrupted, Solution
+from poet.values.schedule import Budget, Effort, Schedule, SearchInterrupted, Solution
 
 Quick = Callable[[Budget], Solution]
 """A fast way to a schedule within a budget; or to a proof that there is none."""
@@ -66,7 +67,7 @@ def fewest_bytes(
         if found.status != "feasible":
             best = best if best.schedule else found
             return None
-        report = check(draft(graph, costs, trial, found.schedule))
+        _, report = tightest(graph, costs, trial, found.schedule)
         if not report.valid:
             return None
         best = found
@@ -91,6 +92,24 @@ def fewest_bytes(
             raise
         raise SearchInterrupted(_bounded(best, floor)) from None
     return _bounded(best, floor)
+
+
+def tightest(
+    graph: Graph, costs: Costs, budget: Budget, schedule: Schedule
+) -> tuple[Budget, Report]:
+    """The budget with the least RAM in which a schedule runs in time, and its replay there.
+
+    Beside compute, transfers begin as early as there is room, so that it takes what there is; in
+    turns it takes the least, and in so little it runs beside compute as well.
+    """
+    report = check(draft(graph, costs, budget, schedule))
+    if budget.transfers != "overlap" or not report.valid:
+        return budget, report
+    in_turns = msgspec.structs.replace(budget, transfers="serial", deadline_seconds=None)
+    least = check(draft(graph, costs, in_turns, schedule)).peak_bytes
+    tight = msgspec.structs.replace(budget, ram_bytes=min(least, report.peak_bytes))
+    again = check(draft(graph, costs, tight, schedule))
+    return (tight, again) if again.valid else (budget, report)
 
 
 def _bounded(found: Solution, least_bytes: int) -> Solution:

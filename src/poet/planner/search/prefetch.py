@@ -100,8 +100,7 @@ def prefetched(
             if limit is not None and walk.levels[to - 1] + nbytes > limit:
                 break
             to -= 1
-        for place in range(to, at):
-            walk.levels[place] += nbytes
+            walk.levels[to] += nbytes
         before.setdefault(to, []).append(step)
     made: list[Instruction] = []
     for at, step in enumerate(schedule):

@@ -17,6 +17,10 @@ and a rule that looks at rates alone would not come back to it. The first tried 
 MOST_HELPERS = 3
 """Workers who grow trees beside the one who raises the bound. Each has a solver process a tree."""
 
+WORTH_HELPING = 0.1
+"""Of the gap, so much must close by the end at the present rate. Where neither side moves, a search
+may still be lucky, and a tree is not. By hand."""
+
 
 class ProofByRate:
     """Raise the bound, by the clock: its climb first, then while it narrows the gap faster.
@@ -63,8 +67,11 @@ class Helping:
         worker, prover = self.worker, self.worker.team.prover
         if not self.can_help or prover is None or worker.round <= PATIENCE_ROUNDS:
             return False
-        rising = prover.ledger.rates["bound"] > worker.ledger.rates["schedule"]
-        return rising and self.bounds.can_be_helped
+        rate, inc = prover.ledger.rates["bound"], worker.incumbent
+        rising = rate > worker.ledger.rates["schedule"]
+        gap = worker.standing("schedule") - worker.standing("bound")
+        pays = prover.ledger.seen("bound") * inc.remaining > WORTH_HELPING * gap
+        return rising and pays and self.bounds.can_be_helped
 
     def step(self) -> None:
         self.bounds.help(1 + self.worker.number)

@@ -12,7 +12,7 @@ import msgspec
 
 from poet.planner.incumbent import Leaning
 from poet.planner.model.stages import Stages, core_in_model
-from poet.planner.search.worker import SMALL_OPS, Side, Worker
+from poet.planner.search.worker import SMALL_OPS, Side, Tools, Worker
 from poet.referee.replay import check
 from poet.values.plan import draft
 from poet.values.schedule import Schedule
@@ -137,8 +137,7 @@ def _annealing_is_due(worker: Worker) -> bool:
 class NarrowedAnnealing:
     """Annealing with paging, or recomputation, forbidden: smaller searches, taking turns.
 
-    Each goes on from its own best, since the incumbent is mostly outside of its budget. By the
-    clock, who leads tries each for a moment at first: what they find is soon found.
+    Each goes on from its own best, since the incumbent is mostly outside of its budget.
     """
 
     side: ClassVar[Side | None] = "schedule"
@@ -146,29 +145,52 @@ class NarrowedAnnealing:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.turns = itertools.count()
-        is_timed = worker.incumbent.effort.work_limit is None
-        self.first = len(worker.narrowed) if worker.leads and is_timed else 0
-        """So many short runs come before anything else."""
 
     def is_due(self) -> bool:
         worker = self.worker
         turn = (worker.round + worker.seed) % NARROW_EVERY == NARROW_EVERY - 1
-        turn |= self.first > 0 and worker.round > 1
         return turn and bool(worker.narrowed) and _annealing_is_due(worker)
 
     def step(self) -> None:
         worker = self.worker
-        tools = worker.narrowed[next(self.turns) % len(worker.narrowed)]
         worker.idle_windows = 0
+        self.anneal(worker.narrowed[next(self.turns) % len(worker.narrowed)], 1e9)
+
+    def anneal(self, tools: Tools, most_seconds: float) -> None:
+        worker, best = self.worker, self.worker.incumbent.best
         assert tools.annealer is not None
+        if worker.is_timed and best is not None and tools is worker.around_best():
+            tools.best = best.schedule
         seconds, moves = worker.pace.anneal(worker.round)
-        if self.first:
-            self.first -= 1
-            seconds = min(seconds, FIRST_NARROW_SHARE * worker.incumbent.effort.time_limit_seconds)
-        seed = next(worker.team.seeds)
+        seconds, seed = min(seconds, most_seconds), next(worker.team.seeds)
         found = tools.annealer.run(tools.best, seconds=seconds, moves=moves, seed=seed)
         tools.best = found or tools.best
         worker.incumbent.offer(found)
+
+
+class NarrowedStart(NarrowedAnnealing):
+    """The same by the clock, before the rest: each for a moment, since what they find is soon
+    found, and then a long run of the one whose best is the best of all. By who leads."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self.short = list(worker.narrowed) if worker.leads and worker.is_timed else []
+        self.has_long = bool(self.short)
+
+    def is_due(self) -> bool:
+        worker = self.worker
+        is_left = bool(self.short) or (self.has_long and worker.around_best() is not None)
+        return is_left and worker.round > 1 and _annealing_is_due(worker)
+
+    def step(self) -> None:
+        if self.short:
+            most = FIRST_NARROW_SHARE * self.worker.incumbent.effort.time_limit_seconds
+            self.anneal(self.short.pop(0), most)
+            return
+        self.has_long = False
+        tools = self.worker.around_best()
+        assert tools is not None
+        self.anneal(tools, 1e9)
 
 
 class PricedTime:
@@ -268,6 +290,9 @@ class LeanAnnealing:
         keep, load = self.known
         if self.trials % 2:  # the first of two is short
             seconds = min(seconds, LEAN_SECONDS)
+        elif worker.is_timed:
+            tools = worker.around_best() or worker.tools
+            annealer = tools.annealer or annealer
         found = annealer.lean(keep, load, seconds=seconds, moves=moves, seed=seed)
         if worker.incumbent.offer(found):
             self.trials += 1
@@ -301,6 +326,9 @@ class Annealing:
         if not afresh and leaning is not None and self.turns % 2 == 0:
             found = annealer.lean(*leaning, seconds=seconds, moves=moves, seed=seed)
         else:
+            if not afresh and worker.is_timed and self.turns % 4 == 1:
+                tools = worker.around_best() or worker.tools
+                annealer = tools.annealer or annealer
             found = annealer.run(start, seconds=seconds, moves=moves, seed=seed)
         inc.offer(found)
 
@@ -312,6 +340,7 @@ class WindowSearch:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
+        self.turns = 0
 
     def is_due(self) -> bool:
         return self.worker.incumbent.core is not None
@@ -319,7 +348,11 @@ class WindowSearch:
     def step(self) -> None:
         worker, core = self.worker, self.worker.incumbent.core
         assert core is not None
-        found = worker.tools.windows.improve(core, *worker.pace.window())
+        self.turns += 1
+        tools = worker.tools
+        if worker.is_timed and self.turns % 2 and worker.incumbent.best_is_in_model:
+            tools = worker.around_best() or tools
+        found = tools.windows.improve(core, *worker.pace.window())
         worker.idle_windows = 0 if worker.incumbent.offer_staged(found) else worker.idle_windows + 1
 
 

@@ -19,7 +19,7 @@ from poet.planner.search.pace import Counted, Pace, Timed
 from poet.planner.search.steering import steered
 from poet.planner.search.windows import Windows
 from poet.values.device import Costs
-from poet.values.schedule import Budget, Maker, Schedule
+from poet.values.schedule import Budget, Compute, Maker, PageIn, PageOut, Schedule
 
 Side = Literal["bound", "schedule"]
 """The side of the gap that a step moves: the bound up, or the schedule down."""
@@ -92,6 +92,7 @@ class Ledger:
     def __init__(self) -> None:
         self.seconds: dict[Side, float] = {"bound": 0.0, "schedule": 0.0}
         self.rates: dict[Side, float] = {"bound": 1.0, "schedule": 1.0}
+        """Of someone who has not tried for long, high."""
 
     def note(self, side: Side, moved: float, seconds: float) -> None:
         """`moved` is a share of keep-all's joules."""
@@ -99,6 +100,11 @@ class Ledger:
         rate = kept * self.rates[side] + (1 - kept) * moved / seconds
         self.rates[side] = rate
         self.seconds[side] += seconds
+
+    def seen(self, side: Side) -> float:
+        """The rate without what it began with."""
+        prior = RATE_MEMORY ** self.seconds[side]
+        return (self.rates[side] - prior) / (1 - prior) if prior < 1 else 0.0
 
 
 class Worker:
@@ -116,6 +122,7 @@ class Worker:
             team.prover = self
         self.seed = next(team.seeds)
         work_limit = inc.effort.work_limit
+        self.is_timed = work_limit is None
         self.pace: Pace = Timed(inc) if work_limit is None else Counted(inc, work_limit)
         self.round = 1
         self.idle_windows = 0
@@ -145,6 +152,24 @@ class Worker:
             return 1.0
         moved = self.incumbent.bound_joules if side == "bound" else best.joules
         return moved / self.incumbent.keep_all_joules
+
+    def around_best(self) -> Tools | None:
+        """The narrowed tools whose budget the best schedule keeps to, if there are any."""
+        best, costs = self.incumbent.best, self.incumbent.costs
+        if best is None or not self.narrowed:
+            return None
+        runs = [step for step in best.schedule if isinstance(step, Compute)]
+        variants = [costs.ops[step.op][step.variant] for step in runs]
+        pages = any(isinstance(step, PageIn | PageOut) for step in best.schedule)
+        pages = pages or any(run.reads or run.writes for run in variants)
+        again = len(runs) > len(self.incumbent.graph.ops)
+
+        def holds(tools: Tools) -> bool:
+            return not (
+                (pages and not tools.budget.paging) or (again and not tools.budget.recompute)
+            )
+
+        return next(filter(holds, self.narrowed), None)
 
     def _narrowed(self, costs: Costs, budget: Budget) -> tuple[Tools, ...]:
         """Tools that only recompute, or only page: smaller searches, sooner at their ends."""
