@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 
 import poet.tracer.pipeline  # noqa: F401  now, and not in each process
-from benchmarks.models import audio, named, text, timm_nets, vision
+from benchmarks.models import audio, heads, named, text, timm_nets, vision
 from benchmarks.models.entry import Entry
 from benchmarks.models.trial import SHARE, STEPS, Outcome, tried
 from poet.reports.tables import print_table
@@ -33,7 +33,8 @@ KEPT, PAGE = ROOT / "build/models", ROOT / "docs/results-models.md"
 PLAN_SECONDS = 2.0
 """For each plan."""
 ENTRIES: tuple[Entry, ...] = (
-    *timm_nets.ENTRIES, *text.ENTRIES, *vision.ENTRIES, *audio.ENTRIES, *named.ENTRIES,
+    *timm_nets.ENTRIES, *text.ENTRIES, *heads.ENTRIES, *vision.ENTRIES, *audio.ENTRIES,
+    *named.ENTRIES,
 )  # fmt: skip
 
 

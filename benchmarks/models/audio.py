@@ -20,11 +20,16 @@ _WAVES: dict[str, Any] = {
     "classifier_proj_size": 16,
     "pad_token_id": 0,
 }
-_STEADY = {"layerdrop": 0.0, "apply_spec_augment": False}
+STEADY = {"layerdrop": 0.0, "apply_spec_augment": False}
 
 
-def _spoken() -> dict[str, Any]:
-    return {"input_values": torch.randn(2, 1600), "labels": words(32, 2, 6)}
+def spoken() -> dict[str, Any]:
+    labels = words(32, 2, 6)
+    ends = torch.randint(2, 7, (2, 1))  # others in each batch
+    return {
+        "input_values": torch.randn(2, 1600),
+        "labels": labels.where(torch.arange(6) < ends, -100),
+    }
 
 
 def _heard() -> dict[str, Any]:
@@ -35,13 +40,7 @@ def _spoken_features() -> dict[str, Any]:
     return {"input_features": torch.randn(2, 24, 16), "labels": words(32, 2, 6)}
 
 
-def _unmasked(model: Any) -> None:
-    """Freeze what stands in masked places, of which there are none: it would get no gradient."""
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_("masked_spec_embed" not in name)
-
-
-def _waves(architecture: str, example: Any = _spoken, **settings: Any) -> Entry:
+def waves(architecture: str, example: Any = spoken, **settings: Any) -> Entry:
     return hugging_face("audio", architecture, example, **_WAVES | settings)
 
 
@@ -73,30 +72,28 @@ _BOTH: dict[str, Any] = {
 }
 
 ENTRIES = (
-    _waves("Wav2Vec2ForCTC", **_STEADY),
-    _waves("Wav2Vec2ForCTC", suffix=" (as configured)"),
-    _waves("Wav2Vec2ForSequenceClassification", _heard, **_STEADY, prepare=_unmasked),
-    _waves("HubertForSequenceClassification", _heard, prepare=_unmasked, **_STEADY),
-    _waves(
+    waves("Wav2Vec2ForCTC", **STEADY),
+    waves("Wav2Vec2ForCTC", suffix=" (as configured)"),
+    waves("Wav2Vec2ForSequenceClassification", _heard, **STEADY),
+    waves("HubertForSequenceClassification", _heard, **STEADY),
+    waves(
         "UniSpeechForSequenceClassification",
         _heard,
-        prepare=_unmasked,
-        **_STEADY,
+        **STEADY,
         num_ctc_classes=32,
     ),
-    _waves(
+    waves(
         "Data2VecAudioForSequenceClassification",
         _heard,
-        prepare=_unmasked,
-        **_STEADY,
+        **STEADY,
         conv_pos_kernel_size=3,
         num_conv_pos_embeddings=2,
     ),
-    _waves("HubertForCTC", **_STEADY),
-    _waves("WavLMForSequenceClassification", _heard, prepare=_unmasked, **_STEADY),
-    _waves("UniSpeechSatForSequenceClassification", _heard, prepare=_unmasked, **_STEADY),
-    _waves("Wav2Vec2ConformerForSequenceClassification", _heard, prepare=_unmasked, **_STEADY),
-    _waves("SEWForSequenceClassification", _heard, prepare=_unmasked, **_STEADY, squeeze_factor=1),
+    waves("HubertForCTC", **STEADY),
+    waves("WavLMForSequenceClassification", _heard, **STEADY),
+    waves("UniSpeechSatForSequenceClassification", _heard, **STEADY),
+    waves("Wav2Vec2ConformerForSequenceClassification", _heard, **STEADY),
+    waves("SEWForSequenceClassification", _heard, **STEADY, squeeze_factor=1),
     hugging_face(
         "audio",
         "ASTForAudioClassification",

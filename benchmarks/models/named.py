@@ -95,8 +95,8 @@ class _Solved(nn.Module):
         return F.mse_loss(made @ weights, y)
 
 
-def _rows(model: Callable[[], nn.Module]) -> Callable[[], Task]:
-    return lambda: (model(), (torch.randn(64, 16), words(15, 64) - 5), F.cross_entropy)
+def _rows(model: Callable[[], nn.Module], count: int = 64) -> Callable[[], Task]:
+    return lambda: (model(), (torch.randn(count, 16), words(15, count) - 5), F.cross_entropy)
 
 
 def _frozen() -> Task:
@@ -105,7 +105,7 @@ def _frozen() -> Task:
 
 
 def _packed() -> Task:
-    lengths = torch.tensor([12, 11, 9, 7, 7, 5, 3, 2])
+    lengths = (torch.randperm(12)[:8] + 1).sort(descending=True).values  # others in each batch
     return _Packed(), (torch.randn(8, 12, 16), lengths, words(15, 8) - 5), F.cross_entropy
 
 
@@ -173,7 +173,7 @@ ENTRIES = (
     _own("BatchNorm in evaluation mode", _frozen),
     _own("checkpoint(use_reentrant=False)", _rows(lambda: _Checkpointed(False, False))),
     _own("checkpoint(use_reentrant=True)", _rows(lambda: _Checkpointed(True, False))),
-    _own("checkpoint around BatchNorm", _rows(lambda: _Checkpointed(False, True))),
+    _own("checkpoint around BatchNorm", _rows(lambda: _Checkpointed(False, True), 512)),
     _own("packed LSTM", _packed),
     _own("linalg.solve", _solved(torch.linalg.solve)),
     _own("linalg.solve_ex", _solved(lambda a, b: torch.linalg.solve_ex(a, b).result)),

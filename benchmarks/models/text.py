@@ -4,9 +4,9 @@ from typing import Any
 
 from benchmarks.models.entry import Entry, hugging_face, words
 
-_VOCABULARY = 96
-_SMALL: dict[str, Any] = {
-    "vocab_size": _VOCABULARY,
+VOCABULARY = 96
+SMALL: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -14,9 +14,9 @@ _SMALL: dict[str, Any] = {
     "max_position_embeddings": 64,
     "pad_token_id": 0,
 }
-_DECODER = _SMALL | {"bos_token_id": 1, "eos_token_id": 2}
+_DECODER = SMALL | {"bos_token_id": 1, "eos_token_id": 2}
 _BOTH: dict[str, Any] = {
-    "vocab_size": _VOCABULARY,
+    "vocab_size": VOCABULARY,
     "d_model": 32,
     "encoder_layers": 2,
     "decoder_layers": 2,
@@ -35,7 +35,7 @@ _LONG = {name: value for name, value in _BOTH.items() if name != "max_position_e
     "max_decoder_position_embeddings": 32,
 }
 _T5: dict[str, Any] = {
-    "vocab_size": _VOCABULARY,
+    "vocab_size": VOCABULARY,
     "d_model": 32,
     "d_kv": 8,
     "d_ff": 64,
@@ -46,20 +46,20 @@ _T5: dict[str, Any] = {
 
 
 def _classified() -> dict[str, Any]:
-    return {"input_ids": words(_VOCABULARY, 8, 24), "labels": words(7, 8) - 5}
+    return {"input_ids": words(VOCABULARY, 8, 24), "labels": words(7, 8) - 5}
 
 
 def _filled() -> dict[str, Any]:
-    return {"input_ids": words(_VOCABULARY, 8, 24), "labels": words(_VOCABULARY, 8, 24)}
+    return {"input_ids": words(VOCABULARY, 8, 24), "labels": words(VOCABULARY, 8, 24)}
 
 
 def _continued() -> dict[str, Any]:
-    ids = words(_VOCABULARY, 8, 24)
+    ids = words(VOCABULARY, 8, 24)
     return {"input_ids": ids, "labels": ids.clone()}
 
 
 def _encoder(architecture: str, **settings: Any) -> Entry:
-    given = {name: value for name, value in (_SMALL | settings).items() if value is not None}
+    given = {name: value for name, value in (SMALL | settings).items() if value is not None}
     return hugging_face("encoder", architecture, _classified, **given)
 
 
@@ -145,7 +145,7 @@ ENTRIES = (
     ),
     _translator(
         "ProphetNetForConditionalGeneration",
-        vocab_size=_VOCABULARY,
+        vocab_size=VOCABULARY,
         hidden_size=32,
         max_position_embeddings=32,
         num_encoder_layers=2,

@@ -15,7 +15,7 @@ def imported() -> Any:
     import transformers.utils  # noqa: F401  first, so that it finds out by itself what is there
 
     with stand_in():
-        import timm  # type: ignore[import-not-found]
+        import timm
     return timm
 
 

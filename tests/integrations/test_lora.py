@@ -44,6 +44,8 @@ def test_adapters_in_sft_trainer(example: Load) -> None:
     check_same_weights(resumed.model, plain.model)
     assert 0 < again.peak_bytes <= again.budget_bytes
 
-    whole = script.trainer("whole", [type(budget)(ram="60%")])
-    with pytest.raises(poet.PoetError, match="custom autograd function"):
+    # The loss of the whole model selects tokens: a way for each batch.
+    whole = script.trainer("whole", [type(budget)(ram="100%", time_limit=0.1)])
+    with pytest.warns(poet.PoetWarning, match="depends on values of its batch"):
         whole.train()
+    check_same_weights(whole.model, plain.model)

@@ -297,15 +297,6 @@ class Foreign(Gate):
         return torch.from_numpy(self.head(x).detach().numpy() * 2.0)
 
 
-class Spare(Gate):
-    def __init__(self) -> None:
-        super().__init__()
-        self.spare = nn.Linear(2, 2)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.head(x)
-
-
 class Opaque(Gate):
     def forward(self, x: torch.Tensor) -> Any:
         return opaque(self.head(x))
@@ -357,7 +348,6 @@ BAD: dict[str, tuple[Any, Any, Any, Any, str]] = {
         "all of them are frozen",
     ),
     "no parameters": (nn.ReLU, (X, Y), F.cross_entropy, None, "it has none at all"),
-    "no gradient": (Spare, (X, Y), F.cross_entropy, None, "spare.weight gets no gradient"),
     "lazy": (lambda: nn.LazyLinear(5), (X, Y), F.cross_entropy, None, "weight belongs to a lazy"),
     "too few inputs": (two_layers, (Y,), F.cross_entropy, None, "example does not fit"),
     "dict with a loss": (two_layers, {"x": X}, F.cross_entropy, None, "give loss_fn=None"),

@@ -46,7 +46,7 @@ DECISIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "an item": lambda x: torch.ones(2, 2).trace().item() > 3,
 }
 NOT_KNOWN: dict[str, Callable[[torch.Tensor], Any]] = {
-    "an input": lambda x: x.sum() > 0,
+    "an input changed by a draw": lambda x: (x + torch.rand_like(x)).sum() > 0,
     "a draw": lambda x: torch.rand_like(torch.zeros(4)).sum() > 2,
     "a draw in place": lambda x: torch.zeros(4).bernoulli_(0.5).sum() > 2,
     "a view filled with an input": lambda x: changed(x, lambda view: view.copy_(x[0, :3])),

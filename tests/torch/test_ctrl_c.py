@@ -18,13 +18,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs have
 from importlib import import_module
 
 def saying(where, what):
-    module, name = where.rsplit(".", 1)
-    module = import_module(module)
-    usual = getattr(module, name)
+    module, name = where.split(":")
+    home = import_module(module)
+    *outer, name = name.split(".")
+    for each in outer:
+        home = getattr(home, each)
+    usual = getattr(home, name)
     def said(*args, **kwargs):
         os.write(2, what)  # in one piece: workers say it side by side
         return usual(*args, **kwargs)
-    setattr(module, name, said)
+    setattr(home, name, said)
 
 where = sys.argv.pop(1)
 if where == "import":
@@ -43,11 +46,15 @@ from poet.cli.main import main
 main()
 """
 """A `poet` command that says `now` when it comes to a place."""
-PLANNING = "poet.planner.search.portfolio._work"
+PLANNING = "poet.planner.search.portfolio:_work"
+ASKED = "poet.planning.executor:_Worker.ask"
+"""Comparisons and frontiers are planned by worker processes, one question after the other."""
 
 
-def interrupted(where: str, *command: str | Path, times: int = 1) -> tuple[int, str, str]:
-    """Exit code and output of a command that gets SIGINT when it is there."""
+def interrupted(
+    where: str, *command: str | Path, times: int = 1, visit: int = 1
+) -> tuple[int, str, str]:
+    """Exit code and output of a command that gets SIGINT when it is there, for the nth time."""
     process = subprocess.Popen(
         [sys.executable, "-c", SAYING, where, *map(str, command)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -55,7 +62,8 @@ def interrupted(where: str, *command: str | Path, times: int = 1) -> tuple[int, 
     try:
         assert process.stderr is not None
         for line in iter(process.stderr.readline, ""):
-            if line == "now\n":
+            visit -= line == "now\n"
+            if visit == 0:
                 break
         for _ in range(times):
             process.send_signal(signal.SIGINT)
@@ -75,19 +83,19 @@ LARGE = INSTANCES / "bert-m4.json"
     ids=lambda command: command[0],
 )
 def test_while_a_comparison_plans(command: tuple[str, ...]) -> None:
-    assert interrupted(PLANNING, *command, "--time-limit=600") == NOTHING
+    assert interrupted(ASKED, *command, "--time-limit=600") == NOTHING
 
 
 def test_the_methods_that_were_done_before_it_are_printed() -> None:
-    asked = ("--ram=60MB", "--method=dtr", "--method=poet", "--time-limit=600", "--json")
-    code, out, err = interrupted(PLANNING, "compare", LARGE, *asked)
+    asked = ("--ram=60MB", "--method=paging", "--method=checkmate", "--time-limit=3", "--json")
+    code, out, err = interrupted(ASKED, "compare", LARGE, *asked, visit=2)
     assert (code, err) == (0, "poet: interrupted: 1 of 2 methods were done\n")
-    assert [row["method"] for row in msgspec.json.decode(out)["rows"]] == ["dtr"]
+    assert [row["method"] for row in msgspec.json.decode(out)["rows"]] == ["paging"]
 
 
 def test_the_budgets_that_were_done_before_it_are_printed() -> None:
     asked = ("--method=poet", "--time-limit=3", "--json")
-    code, out, err = interrupted("poet.planning.frontier._is_better", "frontier", LARGE, *asked)
+    code, out, err = interrupted(ASKED, "frontier", LARGE, *asked, visit=7)
     points = msgspec.json.decode(out)["points"]
     assert 1 <= len(points) < 12
     assert (code, err) == (0, f"poet: interrupted: {len(points)} of 12 budgets were done\n")
@@ -104,7 +112,7 @@ def test_no_training_starts_after_it(tmp_path: Path) -> None:
 
 def test_while_it_captures() -> None:
     command = ("plan", "lenet?batch=4", "--device=rpi4", "--no-cache")
-    assert interrupted("poet.tracer.pipeline.layout_of", *command) == NOTHING
+    assert interrupted("poet.tracer.pipeline:layout_of", *command) == NOTHING
 
 
 def test_while_it_imports() -> None:

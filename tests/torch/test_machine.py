@@ -78,7 +78,6 @@ def test_an_exchange_swaps_values_in_place(make: str, budget_bytes: int | None) 
     made, before = machine.exchange(old, new)
     assert torch.equal(shown, values[1])
     assert torch.equal(made, values[0])
-    assert made is new
-    assert before is old
+    assert torch.equal(before, values[1])
     assert make == "inference" or old._version > version
     assert budget_bytes is None or machine.peak_bytes <= budget_bytes

@@ -14,7 +14,8 @@ from poet.costs.analytic import analytic
 from poet.planning.compare import compared as compare_all
 from poet.planning.compare import comparing
 from poet.planning.figures import keep_all_bytes
-from poet.planning.question import Problem, Terms, problem_of, read_problem, terms
+from poet.planning.problem import Problem, problem_of, read_problem
+from poet.planning.question import Terms, terms
 from poet.planning.residency import questions, residency_of
 from poet.planning.solve import solve
 from poet.training import planned
@@ -71,7 +72,7 @@ def test_a_graph_is_priced_once(problem: Problem, monkeypatch: pytest.MonkeyPatc
         priced.append(graph)
         return analytic(graph, board)
 
-    monkeypatch.setattr("poet.planning.question.analytic", counted)
+    monkeypatch.setattr("poet.planning.problem.analytic", counted)
     fresh = read_problem(LENET, "sgd?momentum=0.9")
     assert len(list(questions(fresh, terms("nrf52840")))) == 4
     assert priced == [fresh.graph, fresh.fused, fresh.in_pieces]

@@ -228,6 +228,23 @@ def test_of_a_batch_out_of_larger_data_the_batch_alone_counts() -> None:
     assert trainer.peak_bytes <= (trainer.budget_bytes or 0)
 
 
+def test_gradients_of_parameters_that_are_away_are_laid_out_like_them(tmp_path: Path) -> None:
+    """Parameters in the store show one NaN in every place, without strides."""
+    made: Any = build("lenet?batch=2")
+    expected = copy.deepcopy(made.model)
+    with pytest.warns(poet.PoetWarning, match="no optimizer"):
+        trainer = poet.Trainer(
+            made.model, made.loss, example=made.example, ram="100%", store=tmp_path,
+            params="paged", time_limit=1,
+        )  # fmt: skip
+    assert trainer.is_paged
+    x, y = made.example
+    made.loss(expected(x), y).backward()
+    found = trainer.run(made.example).gradients
+    assert all(same_bits(found[name], p.grad) for name, p in expected.named_parameters())
+    trainer.close()
+
+
 def test_a_corrupted_page_stops_the_step(tmp_path: Path) -> None:
     made: Any = build("lenet?batch=2")
     trainer = poet.Trainer(

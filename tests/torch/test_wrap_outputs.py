@@ -317,7 +317,7 @@ def test_two_threads_take_turns() -> None:
         inside.set()
         go_on.wait(20)
 
-    executor = small._poet.planned.session._executors[small._poet.planned.key(_called(X))]
+    executor = small._poet.planned.known(_called(X))
     begin = executor.begin
 
     def slow(*args: Any) -> Any:

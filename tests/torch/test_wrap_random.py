@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import poet
-from poet.planning.question import Problem, Terms
+from poet.planning.problem import Problem
+from poet.planning.question import Terms
 from poet.referee.replay import check
 from poet.training.planned import PlannedSteps
 from poet.values.plan import Plan, draft

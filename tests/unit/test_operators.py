@@ -115,19 +115,19 @@ def test_numbers_that_c_has_not() -> None:
     "text",
     [
         "system(1);",
-        'relu(t_x, t_y, "a");',
-        "relu(t_x, t_z, 4);",
-        "relu(t_x, t_y, 4); /* 1 */ asm(1);",
-        "relu(t_x, t_y, 4);\n#include <stdlib.h>",
-        "relu(t_x, t_y, 4); __asm__(1);",
-        "relu(t_x, t_y, '4');",
-        "relu(t_x, t_y, 4x);",
-        "relu(t_x, t_y, 0x1p3.system);",
-        "relu(t_x, t_y, ??/4);",
+        'poet_relu(t_x, t_y, "a");',
+        "poet_relu(t_x, t_z, 4);",
+        "poet_relu(t_x, t_y, 4); /* 1 */ asm(1);",
+        "poet_relu(t_x, t_y, 4);\n#include <stdlib.h>",
+        "poet_relu(t_x, t_y, 4); __asm__(1);",
+        "poet_relu(t_x, t_y, '4');",
+        "poet_relu(t_x, t_y, 4x);",
+        "poet_relu(t_x, t_y, 0x1p3.system);",
+        "poet_relu(t_x, t_y, ??/4);",
     ],
 )
 def test_a_statement_has_no_words_but_poets(text: str) -> None:
-    check_statement("relu(t_x, t_y + 12, 1.5e-05f);", {"t_x", "t_y"})
+    check_statement("poet_relu(t_x, t_y + 12, 1.5e-05f);", {"t_x", "t_y"})
     with pytest.raises(ValueError, match="is no word of its C"):
         check_statement(text, {"t_x", "t_y"})
 

@@ -18,7 +18,13 @@ def joined(ops: Sequence[Op], hidden: frozenset[int], tensors: Sequence[Tensor],
         assert made.shape is not None
         assert made.dtype is not None
         values.append(
-            Value(nbytes=made.nbytes, shape=made.shape, dtype=made.dtype, strides=made.strides)
+            Value(
+                nbytes=made.nbytes,
+                shape=made.shape,
+                dtype=made.dtype,
+                strides=made.strides,
+                answers=made.answers,
+            )
         )
     for op in ops:
         offset = len(values)

@@ -111,8 +111,10 @@ class Session:
         return theirs <= mine or not self.program.layout.member  # nothing of it but the model
 
     def forget(self, key: Hashable) -> None:
-        """Let go of what runs batches of this key."""
+        """Let go of what runs batches of this key, and of pages that nobody else has."""
         del self._executors[key]
+        pages = {page for executor in self._executors.values() for page in executor.pages}
+        self._pages = {page: nbytes for page, nbytes in self._pages.items() if page in pages}
 
     def run(self, executor: Executor, batch: Any) -> Result:
         """One step: the loss, and the gradients where no optimizer uses them up."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from poet.errors import MissingPackage, PoetError, PoetWarning
 from poet.rewrites.granularity import Granularity
+from poet.tracer.collector import collector_at_rest
 from poet.values.optimizers import Optimizer
 from poet.values.update_rules import UpdateRule
 
@@ -142,7 +143,7 @@ def _captured(
             traced = _traced(torch, step, title, groups, updates)
             # What the first pass settles belongs to the key: who has yet to settle is traced.
             key = key and key_of(step, title, groups.without_rates(), updates)
-            if key is not None and (real or not traced.constants):
+            if key is not None and not step.asked and (real or not traced.constants):
                 kept.keep(key, traced)
     return traced, step, groups
 
@@ -182,7 +183,7 @@ def _traced(
     from poet.tracer.pipeline import layout_of
 
     started = time.monotonic()
-    with _no_autocast(torch):
+    with _no_autocast(torch), collector_at_rest():
         layout = layout_of(
             step,
             groups.optimizers,

@@ -44,6 +44,12 @@ def caveats(
             f"{decided}the model decides by the values of a tensor, so that what it does when it "
             "is exported is captured: the last bits may differ from eager's"
         )
+    if step.asked:
+        found.append(
+            f"{step.asked.places[0]}: what the step does depends on values of its batch. It is "
+            "captured for batches that answer like the example; each other answer takes a capture "
+            "and a plan of its own, or is refused"
+        )
     parameters = {i: name for name, i in lowered.parameters.items()}
     casts = Counter(
         i

@@ -4,6 +4,9 @@ Functions of torch.linalg look at their result and raise an error where a matrix
 trace would order such looks by inputs that are no tensors, and know nothing of the line they are
 from; so the functions are met by name, before that. They are the forms that end in `_ex`, and a
 look; a trace has those, with an operator for the look that raises torch's own error.
+
+`torch._assert_async` makes nothing, so that nothing in a step would depend on it. It is a check
+like those of the step's own Python.
 """
 
 from collections.abc import Callable
@@ -12,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from poet.tracer.operators import solved
+from poet.tracer.operators import required, solved
 
 _UNCHECKED = {
     "inv": "torch.linalg.inv_ex(a).inverse",
@@ -42,6 +45,17 @@ def _cholesky(A: torch.Tensor, *, upper: bool = False) -> torch.Tensor:
     made, info = torch.linalg.cholesky_ex(A, upper=upper)
     solved(info, "linalg.cholesky", A.dim() == 2)
     return made
+
+
+def _asserted(input: torch.Tensor, assert_msg: str = "an element is zero") -> None:
+    required(input.detach(), True, f"a check of the model or the loss fails: {assert_msg}")
+
+
+_ASSERTS = (
+    torch._assert_async,
+    torch.ops.aten._assert_async.default,
+    torch.ops.aten._assert_async.msg,
+)
 
 
 def _inverse(input: torch.Tensor) -> torch.Tensor:
@@ -76,6 +90,8 @@ class KeptLooks(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _WITH_LOOK and "out" not in kwargs:
             return _WITH_LOOK[func](*args, **kwargs)
+        if func in _ASSERTS:
+            return _asserted(*args, **kwargs)
         name = _FUNCTIONS.get(func)
         if name is not None:
             raise LooksAtResult(

@@ -94,13 +94,14 @@ def explanation(errors: Sequence[Exception], step: nn.Module, prefix: str) -> Po
 
     The last that has a place tells. But an export follows other branches than eager PyTorch, and
     may fail in one of those, or for the sake of a custom function: where the trace of the step as
-    it runs has failed on the values of tensors, or the export on such a function, that trace tells.
+    it runs has failed on the values of tensors, or the export on such a function, that trace tells,
+    and of two such traces the one to which the values of the batch were known.
     """
     placed = [(error, place(error, step, prefix)) for error in reversed(errors)]
     error, where = next((pair for pair in placed if pair[1]), placed[0])
     custom = [each for each in errors if isinstance(each, CustomFunction)]
-    as_it_runs = errors[0]
-    if custom or (_depends_on_values(as_it_runs) and not _depends_on_values(error)):
+    as_it_runs = errors[-1 if len(errors) > 2 else 0]
+    if custom or depends_on_values(as_it_runs):
         error, where = as_it_runs, place(as_it_runs, step, prefix)
     if isinstance(error, LooksAtResult):
         return PoetError(f"{where}the training step cannot be captured: {error}")
@@ -133,7 +134,8 @@ def remedy_of(error: Exception) -> str:
     return remedy
 
 
-def _depends_on_values(error: Exception) -> bool:
+def depends_on_values(error: Exception) -> bool:
+    """Whether a step failed for the sake of values that a trace does not have."""
     return isinstance(error, LooksAtResult) or remedy_of(error).startswith(
         (_DATA_DEPENDENT, *_BY_FUNCTION.values())
     )
@@ -181,7 +183,7 @@ def place(error: BaseException, step: nn.Module, prefix: str) -> str:
         frame = at.tb_frame
         owner = frame.f_locals.get("self")
         in_step = in_step or owner is step
-        if isinstance(owner, nn.Module) and id(owner) in paths:
+        if issubclass(type(owner), nn.Module) and id(owner) in paths:
             path, line = paths[id(owner)], None
         file = frame.f_code.co_filename
         if in_step and not file.startswith(_NOT_THE_MODELS):

@@ -6,6 +6,7 @@ a schedule computes the same bits as eager PyTorch.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import torch
 
@@ -16,6 +17,8 @@ from poet.tracer.arguments import decode, function_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Graph, Op
 from poet.values.schedule import Compute, Free, PageIn, PageOut, Schedule
+
+Made = TypeVar("Made")
 
 
 class Memory:
@@ -41,6 +44,32 @@ class Interpreter:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._runners: dict[int, Callable[[Memory], None]] = {}
+
+    def run(
+        self,
+        given: dict[int, torch.Tensor],
+        schedule: Schedule | None,
+        in_store: Iterable[int],
+        finish: Callable[[Callable[[int], torch.Tensor]], Made],
+    ) -> Made:
+        """One step from what is given, and what is made of its results. Without a schedule every
+        op runs once, in order."""
+        count = len(self.graph.ops)
+        if schedule is None:
+            schedule = tuple(Compute(op=k) for k in range(count))
+        left_out = set(range(count)) - {s.op for s in schedule if isinstance(s, Compute)}
+        if left_out:
+            text = f"{self.graph.op_text(min(left_out))} never runs"
+            raise PoetError(f"the schedule does not fit the program: {text}")
+        memory = Memory(given, in_store)
+        try:
+            self.follow(schedule, memory)
+            return finish(memory.anywhere)
+        except (KeyError, IndexError) as error:
+            raise PoetError(
+                f"the schedule does not fit the program ({type(error).__name__}: {error}): "
+                "poet.check says where"
+            ) from error
 
     def follow(self, schedule: Schedule, memory: Memory) -> None:
         """Run a schedule; what it makes stays in the memory."""

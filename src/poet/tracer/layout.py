@@ -90,9 +90,12 @@ class Layout(
         state = (i for held in self.state.values() for i in held.values())
         kept = (*_numbers(self), *state)
         try:
-            graph, place = rewritten(self.graph, granularity, fuse_updates, visible, kept)
-        except ValueError as error:  # a layout that no tracer made
+            return self._moved(*rewritten(self.graph, granularity, fuse_updates, visible, kept))
+        except (ValueError, LookupError) as error:  # a layout that no tracer made
             raise PoetError(f"{printable(self.graph.name)} cannot be rewritten: {error}") from None
+
+    def _moved(self, graph: Graph, place: dict[int, int]) -> "Layout":
+        """The same of another graph, where each tensor has its place."""
 
         def moved(piece: Piece) -> Piece:
             return msgspec.structs.replace(piece, tensor=place[piece.tensor])

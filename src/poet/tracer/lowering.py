@@ -27,6 +27,7 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 
 from poet.errors import PoetError
+from poet.tracer.answers import answers_of
 from poet.tracer.arguments import dtype_text, encode
 from poet.tracer.building import OpBuilder
 from poet.tracer.handing import handed_in, leave_out_copies, piece_of, whole
@@ -242,6 +243,9 @@ class _Lowering:
         outputs: dict[int, int] = {}
         pieces: dict[int, Piece] = {}
         self.ops += self._starts()  # there still, if every gradient is the loss's own
+        if self.ends_in_loss:
+            for i, answers in answers_of(self.nodes, self._backward, self.tensor_of).items():
+                self.tensors[i] = msgspec.structs.replace(self.tensors[i], answers=answers)
         for node, about in zip(output.args[0], output.meta["desc"], strict=True):  # type: ignore[arg-type]
             if isinstance(about, PlainAOTOutput) and self.ends_in_loss:
                 outputs[about.idx] = self._owned(node, "loss", "output")
@@ -252,13 +256,8 @@ class _Lowering:
                 self._changed(node, about.mutated_input)
             elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, ParamAOTInput):
                 name = self.names.owned[about.grad_of.target]
-                if node is not None:
+                if node is not None:  # else the optimizer leaves it alone, as eager's does
                     self.step.gradients[name] = self._gradient(node, name)
-                elif self.ends_in_loss:
-                    raise PoetError(
-                        f"{name} gets no gradient: the loss does not depend on it. Freeze it with "
-                        f"model.get_parameter({name!r}).requires_grad_(False), or leave it out"
-                    )
             elif isinstance(about, GradAOTOutput) and isinstance(about.grad_of, PlainAOTInput):
                 if node is not None:
                     place = about.grad_of.idx

@@ -10,6 +10,8 @@ with; `lowering` leaves the copies out again.
 """
 
 from collections.abc import Mapping
+from copy import copy
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -20,58 +22,68 @@ from poet.errors import PoetError
 from poet.tracer.step import PLAIN, Example, Step, check_leaf
 
 
-class Called(NamedTuple):
+class Called:
     """What a model is called with, and which of its outputs will get a gradient, if it is known."""
 
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
     used: tuple[bool, ...] | None = None
     likely: tuple[bool, ...] = ()
     """The same of calls of another kind, to begin with where it is not known."""
 
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+
+    def using(
+        self, used: tuple[bool, ...] | None, likely: tuple[bool, ...] | None = None
+    ) -> "Called":
+        """The same call, with other outputs that get a gradient."""
+        made = copy(self)
+        made.used, made.likely = used, self.likely if likely is None else likely
+        return made
+
+    @cached_property
+    def _flat(self) -> tuple[list[Any], pytree.TreeSpec]:
+        return pytree.tree_flatten((self.args, self.kwargs))
+
     @property
     def leaves(self) -> list[Any]:
         """Tensors and constants in order, each as often as it comes."""
-        leaves: list[Any] = pytree.tree_leaves((self.args, self.kwargs))
-        return leaves
+        return self._flat[0]
 
-    def taken_apart(self) -> Example:
-        """Its tensors, each once however often it was given, and how they make up the call."""
-        leaves, spec = pytree.tree_flatten((self.args, self.kwargs))
-        tensors: dict[int, torch.Tensor] = {}
-        places: list[int | None] = []
+    @cached_property
+    def tensors(self) -> list[torch.Tensor]:
+        """Its tensors, each once however often it was given."""
+        return list({id(x): x for x in self.leaves if isinstance(x, torch.Tensor)}.values())
+
+    @cached_property
+    def apart(self) -> Example:
+        """Its tensors, and how they make up the call."""
+        leaves, spec = self._flat
+        number = {id(tensor): n for n, tensor in enumerate(self.tensors)}
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 _check_tensor(leaf)
-                places.append(
-                    list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors)
-                )
-                tensors[id(leaf)] = leaf
             else:
                 check_leaf(leaf)
-                places.append(None)
         return Example(
-            tensors=tuple(tensor.detach() for tensor in tensors.values()),
+            tensors=tuple(tensor.detach() for tensor in self.tensors),
             constants=tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves),
-            places=tuple(places),
+            places=tuple(
+                number[id(leaf)] if isinstance(leaf, torch.Tensor) else None for leaf in leaves
+            ),
             spec=spec,
-            trained=tuple(tensor.requires_grad for tensor in tensors.values()),
+            trained=tuple(tensor.requires_grad for tensor in self.tensors),
         )
 
-    def tensor(self, place: int) -> torch.Tensor:
-        """One of its tensors, each of which counts once."""
-        distinct = {id(leaf): leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)}
-        return list(distinct.values())[place]
-
-
-def key_of_call(example: Example) -> tuple[Any, ...]:
-    """What tells calls apart that need captures of their own."""
-    tensors = tuple(
-        (tuple(each.shape), each.dtype, each.stride(), str(each.device), trained)
-        for each, trained in zip(example.tensors, example.trained, strict=True)
-    )
-    constants = tuple((type(each), repr(each)) for each in example.constants)
-    return (repr(example.spec), example.places, constants, tensors)
+    @cached_property
+    def kind(self) -> tuple[Any, ...]:
+        """What tells calls apart that need captures of their own."""
+        example = self.apart
+        tensors = tuple(
+            (tuple(each.shape), each.dtype, each.stride(), str(each.device), trained)
+            for each, trained in zip(example.tensors, example.trained, strict=True)
+        )
+        constants = tuple((type(each), repr(each)) for each in example.constants)
+        return (repr(example.spec), example.places, constants, tensors)
 
 
 class Same(NamedTuple):
@@ -95,7 +107,11 @@ class Returned(NamedTuple):
 
     def rebuilt(self, made: tuple[torch.Tensor, ...], call: Called, model: nn.Module) -> Any:
         """The same around other tensors."""
-        found = {"input": call.tensor, "parameter": model.get_parameter, "buffer": model.get_buffer}
+        found = {
+            "input": call.tensors.__getitem__,
+            "parameter": model.get_parameter,
+            "buffer": model.get_buffer,
+        }
         leaves = [
             made[leaf.number]
             if isinstance(leaf, Made)
@@ -128,7 +144,7 @@ class Outputs(Step):
     ends_in_loss = False
 
     def __init__(self, model: nn.Module, call: Called, autocast: torch.dtype | None) -> None:
-        super().__init__(model, None, call.taken_apart(), autocast)
+        super().__init__(model, None, call.apart, autocast)
         self._used, self._likely = call.used, call.likely
         self._last = _Last()
 
@@ -139,7 +155,7 @@ class Outputs(Step):
 
     def taken_apart(self, batch: Any) -> Example:
         assert isinstance(batch, Called)
-        return batch.taken_apart()
+        return batch.apart
 
     def traced_tensors(self) -> tuple[torch.Tensor, ...]:
         """Laid out as they are: an output's strides follow from them, and so do sums' roundings."""

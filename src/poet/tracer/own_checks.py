@@ -20,7 +20,7 @@ import dis
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from poet.tracer.operators import required
+from poet.tracer.replaced import replaced
 
 _SKIPPED = (__file__, torch.overrides.__file__)
 _Place = tuple[int, int, int, int]
@@ -54,21 +55,11 @@ def own_checks_kept() -> Iterator[None]:
         answer = _answer(self, "item") if self.dtype is torch.bool else None
         return asks_item(self) if answer is None else answer
 
-    with _set(FunctionalTensor, "__bool__", is_true), _set(FunctionalTensor, "item", item):
+    with (
+        replaced(FunctionalTensor, "__bool__", is_true),
+        replaced(FunctionalTensor, "item", item),
+    ):
         yield
-
-
-@contextlib.contextmanager
-def _set(kind: type, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    before = vars(kind).get(name)
-    setattr(kind, name, function)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(kind, name)
-        else:
-            setattr(kind, name, before)
 
 
 def _answer(asked: torch.Tensor, by: str) -> bool | None:

@@ -42,6 +42,7 @@ def layout_of(
     the first.
     """
     traced = tracing.trace(step, report)
+    step.asked = traced.asked
     report("lowering")
     lowered = lower(traced.module, names_of(step, traced), step.ends_in_loss)
     scale = None

@@ -21,14 +21,14 @@ from poet.errors import PoetError
 from poet.rewrites.granularity import Granularity
 from poet.tracer.batches import checked_batch, laid_out, tensor_from
 from poet.tracer.gathered import Counts, Rates, Scaler, ScalerState, Training, fresh_state
-from poet.tracer.interpreter import Interpreter, Memory
+from poet.tracer.interpreter import Interpreter
 from poet.tracer.layout import Layout
 from poet.tracer.mismatch import likely_cause
 from poet.tracer.outputs import Outputs, Returned
 from poet.tracer.owned import Owned
 from poet.tracer.step import Step
 from poet.values.plan import Plan
-from poet.values.schedule import Compute, Schedule
+from poet.values.schedule import Schedule
 
 
 class Result(NamedTuple):
@@ -82,6 +82,8 @@ class Program:
             for name, held in layout.state.items()
         }
         self._trained = {name: parameters[name] for name in (*layout.member, *layout.gradients)}
+        # As they are before any is set aside, which hides their strides.
+        self._laid_out = {name: (each.shape, each.stride()) for name, each in self._trained.items()}
         self._training = Training(learning_rates, state, self._trained, layout.first_values)
 
     @property
@@ -212,29 +214,19 @@ class Program:
         it runs every op once in order. The model and the optimizer state are changed.
         """
         if plan is not None:
-            program = self.for_plan(plan)
             if not plan.schedule:
                 raise PoetError(f"the plan has no schedule: it is {plan.status}. {plan.reason}")
             stored = [i for i, place in plan.budget.start.items() if place == "store"]
-            return program.run(batch, schedule=plan.schedule, in_store=stored)
-        if schedule is None:
-            schedule = tuple(Compute(op=k) for k in range(len(self.graph.ops)))
-        left_out = set(range(len(self.graph.ops))) - {
-            step.op for step in schedule if isinstance(step, Compute)
-        }
-        if left_out:
-            text = f"{self.graph.op_text(min(left_out))} never runs"
-            raise PoetError(f"the schedule does not fit the program: {text}")
-        memory = Memory(self.given(batch), in_store)
+            return self.for_plan(plan).run(batch, schedule=plan.schedule, in_store=stored)
+        given = self.given(batch)
         with torch.autocast(self.model_device.type, enabled=False):
-            try:
-                self._interpreter.follow(schedule, memory)
-                return self.finish(memory.anywhere)
-            except (KeyError, IndexError) as error:
-                raise PoetError(
-                    f"the schedule does not fit the program ({type(error).__name__}: {error}): "
-                    "poet.check says where"
-                ) from error
+            return self._interpreter.run(given, schedule, in_store, self.finish)
+
+    def takes(self, batch: Any) -> bool:
+        """Whether the step does the same for the values of this batch as for the example's."""
+        return self._step.asked is None or self._step.asked.holds(
+            self._step.taken_apart(batch).tensors
+        )
 
     @property
     def model_device(self) -> torch.device:
@@ -251,6 +243,8 @@ class Program:
         example = self.example
         taken = example if batch is None else self._step.taken_apart(batch)
         tensors = checked_batch(taken, example, layout, self.graph)
+        if self._step.asked is not None:
+            self._step.asked.check(tensors)
         self._training.begin_step(self._trained, layout.step_count is not None)
         ram = {
             i: laid_out(tensors[place].detach(), self.graph.tensors[i])
@@ -350,9 +344,11 @@ class Program:
         """The gradients that the step gives out, by parameter."""
         gradients: dict[str, torch.Tensor] = {}
         for name, i in self.layout.gradients.items():
-            made, like = found(i), self._trained[name]
+            made, (shape, strides) = found(i), self._laid_out[name]
             assert made is not None
-            gradients[name] = made.as_strided(like.shape, like.stride())
+            if made.shape != shape or made.stride() != strides:
+                made = made.as_strided(shape, strides)
+            gradients[name] = made
         return gradients
 
     def _hand_over(self, found: Callable[[int], torch.Tensor | None]) -> None:

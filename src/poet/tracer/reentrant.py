@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 
 from poet.errors import PoetError
+from poet.tracer.checkpoints import Parts
 
 _WAY_OUT = (
     'Give use_reentrant=False (with transformers: gradient_checkpointing_kwargs={"use_reentrant": '
@@ -35,12 +36,12 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 @contextlib.contextmanager
-def reentrant_in_place(step: nn.Module) -> Iterator[None]:
+def reentrant_in_place(step: nn.Module, parts: Parts) -> Iterator[None]:
     """While this holds, a reentrant checkpoint in the step is the part that it runs."""
     before = checkpoint.CheckpointFunction
     with _Uses() as uses:
         hook = step.register_forward_pre_hook(lambda module, _: uses.start(module))
-        checkpoint.CheckpointFunction = _InPlace(uses)  # type: ignore[misc, assignment]
+        checkpoint.CheckpointFunction = _InPlace(step, uses, parts)  # type: ignore[misc, assignment]
         try:
             yield
         finally:
@@ -51,8 +52,8 @@ def reentrant_in_place(step: nn.Module) -> Iterator[None]:
 class _InPlace:
     """Stands for torch's function of that name while a step is traced."""
 
-    def __init__(self, uses: "_Uses") -> None:
-        self._uses = uses
+    def __init__(self, step: nn.Module, uses: "_Uses", parts: Parts) -> None:
+        self._step, self._uses, self._parts = step, uses, parts
 
     def apply(self, part: Callable[..., Any], keeps_random_state: bool, *given: Any) -> Any:
         if not keeps_random_state:
@@ -62,7 +63,11 @@ class _InPlace:
             )
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
         trains = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-        with torch.set_grad_enabled(trains), self._uses.inside(tensors):
+        with (
+            torch.set_grad_enabled(trains),
+            self._uses.inside(tensors),
+            self._parts.inside(self._step),
+        ):
             return part(*given)
 
 

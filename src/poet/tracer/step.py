@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from poet.errors import PoetError
+from poet.tracer.ways import Asked
 
 PLAIN = (
     torch.Tensor, bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype,
@@ -99,6 +100,8 @@ class Step(nn.Module):
         self.in_loss = False
         self.rewind: Callable[[], None] | None = None
         """Called before each pass of a trace."""
+        self.asked: Asked | None = None
+        """What it asks its batch, if it was traced for the answers of its example."""
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         if self.rewind is not None:

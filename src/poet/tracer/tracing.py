@@ -4,6 +4,9 @@ AOT autograd traces and differentiates the step without running it. No op is dec
 graph calls the very kernels that eager PyTorch calls (`eager_kernels`), so that running it gives
 the same bits.
 
+A step that depends on the values of its tensors has no such graph, unless it can be exported. Where
+these are of its batch, it has one for the batches that answer as the example does (`ways`).
+
 The graph's inputs and outputs describe themselves (`meta["desc"]`). This module does not look at
 its ops; `lowering` does.
 """
@@ -25,17 +28,26 @@ from torch.fx import traceback as fx_traceback
 from poet.errors import PoetError
 from poet.tracer.alignments import Alignments
 from poet.tracer.alike import alike
+from poet.tracer.by_values import numbers_seen
 from poet.tracer.certain_draws import CertainDraws
-from poet.tracer.checkpoints import no_writes_in_checkpoints
+from poet.tracer.checkpoints import parts_of
 from poet.tracer.constants import Known
 from poet.tracer.eager_kernels import as_eager
 from poet.tracer.effects import KeptLooks
-from poet.tracer.failures import CustomFunction, explanation, is_decision, place
+from poet.tracer.failures import (
+    CustomFunction,
+    depends_on_values,
+    explanation,
+    is_decision,
+    place,
+)
 from poet.tracer.own_checks import own_checks_kept
 from poet.tracer.python_state import unchanged
 from poet.tracer.reentrant import reentrant_in_place
 from poet.tracer.shape_kernels import shapes_known
+from poet.tracer.stand_ins import is_without_bytes
 from poet.tracer.step import MODEL, Step
+from poet.tracer.ways import Asked
 
 _tracing = threading.Lock()
 _here = threading.local()
@@ -58,6 +70,8 @@ class Traced(NamedTuple):
     """What the step asks the world for."""
     decided: str | None = None
     """Where the step decides by values, if it was exported for that."""
+    asked: Asked | None = None
+    """What it asks of its batch, if it was traced for the answers of the example."""
 
 
 def trace(step: Step, report: Callable[[str], None]) -> Traced:
@@ -65,7 +79,8 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
 
     The step is differentiated as it runs. Where that fails, on a Python number taken from a tensor
     or a tensor that no module owns, it is exported first: `torch.export` copes with more, at the
-    price of tracing what the model does when exported instead of what it does in eager mode.
+    price of tracing what the model does when exported instead of what it does in eager mode. What
+    depends on the values of its batch even then is traced as it runs for those of the example.
     """
     apart = step.traced_tensors()
     with (
@@ -76,13 +91,16 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
         as_eager(),
         shapes_known(),
         KeptLooks(),
-        Alignments(),
         own_checks_kept(),
         CertainDraws(),
     ):
         failures: list[Exception] = []
-        for way in (_as_it_runs, _as_exported):
-            report("tracing" if way is _as_it_runs else "exporting")
+        for way, what in _WAYS.items():
+            if way is _by_values and not (
+                any(map(depends_on_values, failures)) and _has_values(step)
+            ):
+                break
+            report(what)
             try:
                 made = way(step, apart)
                 settled = traces.settled(step)
@@ -98,7 +116,9 @@ def trace(step: Step, report: Callable[[str], None]) -> Traced:
                 return made._replace(
                     left_behind=traces.left_behind,
                     outside=traces.outside,
-                    decided=next((place(e, step, MODEL) for e in failures if is_decision(e)), None),
+                    decided=next((place(e, step, MODEL) for e in failures if is_decision(e)), None)
+                    if way is _as_exported
+                    else None,
                 )
             except PoetError as error:
                 raise error from None
@@ -124,8 +144,33 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _as_it_runs(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
-    with Known(), reentrant_in_place(step), no_writes_in_checkpoints(step):
-        return _joint(step, tensors, {})
+    return _run(step, tensors, Known(), Alignments())
+
+
+def _by_values(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
+    """For batches that answer what the step asks of them as the example does."""
+    known = Known(step.example.tensors)
+    with numbers_seen():
+        made = _run(step, tensors, known, Alignments(selects=False))
+    return made._replace(asked=known.asked.pruned())
+
+
+def _run(
+    step: Step, tensors: tuple[torch.Tensor, ...], known: Known, alignments: Alignments
+) -> Traced:
+    with (
+        known,
+        parts_of(step, step.ends_in_loss) as parts,
+        reentrant_in_place(step, parts),
+        alignments,  # last, so that nobody else sees what it selects
+    ):
+        made = _joint(step, tensors, {}, known)
+        parts.check(made.module.graph)
+        return made
+
+
+def _has_values(step: Step) -> bool:
+    return not any(map(is_without_bytes, step.example.tensors))
 
 
 def _as_exported(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
@@ -133,11 +178,16 @@ def _as_exported(step: Step, tensors: tuple[torch.Tensor, ...]) -> Traced:
     return _joint(exported, tensors, constants)._replace(read=read)
 
 
+_WAYS = {_as_it_runs: "tracing", _as_exported: "exporting", _by_values: "tracing for its values"}
+"""What is tried, in this order."""
+
+
 class _Flat(nn.Module):
     """A step whose parameters and buffers lie side by side, each once, however often it is tied."""
 
-    def __init__(self, step: nn.Module) -> None:
+    def __init__(self, step: nn.Module, known: Known | None = None) -> None:
         super().__init__()
+        self._known = known
         self.traced_names: dict[str, str] = {}
         self._places: dict[str, str] = {}
         key_of: dict[int, str] = {}
@@ -159,6 +209,8 @@ class _Flat(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         given = {name: getattr(self, key) for name, key in self._places.items()}
         state = dict(given)
+        if self._known is not None:
+            self._known.start(tensors)
         loss: torch.Tensor = functional_call(self._run[0], state, tensors, tie_weights=False)
         for name, value in state.items():
             old = given[name]
@@ -175,9 +227,12 @@ class _Flat(nn.Module):
 
 
 def _joint(
-    module: nn.Module, tensors: tuple[torch.Tensor, ...], constants: dict[str, torch.Tensor]
+    module: nn.Module,
+    tensors: tuple[torch.Tensor, ...],
+    constants: dict[str, torch.Tensor],
+    known: Known | None = None,
 ) -> Traced:
-    flat = _Flat(module)
+    flat = _Flat(module, known)
     with contextlib.ExitStack() as stack, _module_paths(module):
         joint = aot_export_joint_with_descriptors(
             stack,
@@ -195,7 +250,7 @@ def _joint(
 def _exported(
     step: Step, tensors: tuple[torch.Tensor, ...]
 ) -> tuple[torch.fx.GraphModule, dict[str, torch.Tensor], frozenset[int]]:
-    with _no_custom_functions(), no_writes_in_checkpoints(step):
+    with _no_custom_functions(), parts_of(step, again=False), Alignments():
         exported = torch.export.export(step, tensors, strict=False).module()
     assert isinstance(exported, torch.fx.GraphModule)
     owned = {name for name, _ in exported.named_parameters(remove_duplicate=False)}

@@ -4,16 +4,16 @@ A trace runs no kernel: it asks torch what each would make. For a few the answer
 layers hand a workspace from the forward to the backward pass whose size only the library knows, and
 the trace has it empty. Some losses are reduced in the memory of all the single losses, so that one
 number keeps megabytes. A copy of a view may bring along all that the view looked into. Statistics
-of normalization stay float32 beside inputs of half precision. Those kernels run once here, on zeros
-of the traced shapes.
+of normalization stay float32 beside inputs of half precision, and gradients of groups do not. Those
+kernels run once here, on zeros of the traced shapes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from poet.tracer.nodes import Node
+from poet.tracer.nodes import GETITEM, Node
 
 _HAVE_WORKSPACES = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 _KEEP_MORE = (
@@ -22,8 +22,9 @@ _KEEP_MORE = (
 )  # fmt: skip
 _STATISTICS = (
     "native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit",
-    "native_layer_norm", "native_group_norm",
+    "native_layer_norm", "native_group_norm", "native_group_norm_backward",
 )  # fmt: skip
+_TRUE_DTYPES = "poet_true_dtypes"
 _HALF = (torch.bfloat16, torch.float16)
 
 
@@ -36,11 +37,33 @@ def true_results(node: Node) -> list[Any]:
     traced = list(made) if isinstance(made, list | tuple) else [made]
     gaps = any(isinstance(x, torch.Tensor) and not _is_dense(x) for x in traced)
     name = getattr(node.target, "_opname", "")
-    halved = name in _STATISTICS and traced[0].dtype in _HALF
+    halved = name in _STATISTICS and any(
+        made.dtype in _HALF for made in _tensors((*node.all_input_nodes, node))
+    )
     if gaps or halved or name in (*_HAVE_WORKSPACES, *_KEEP_MORE):
         made = _really(node)
-        return list(made) if isinstance(made, list | tuple) else [made]
+        real = list(made) if isinstance(made, list | tuple) else [made]
+        node.meta[_TRUE_DTYPES] = [getattr(x, "dtype", None) for x in real]
+        return real
     return traced
+
+
+def _true_dtype(node: Node, traced: torch.dtype) -> torch.dtype:
+    """What a kernel was seen to give, for a result of it that another one is given."""
+    made: Any = node
+    while getattr(made.target, "_opname", "") == "detach":
+        made = made.args[0]
+    maker, place = made.args if made.target is GETITEM else (made, 0)
+    found: list[torch.dtype | None] = maker.meta.get(_TRUE_DTYPES, [])
+    return (found[place] if found else None) or traced
+
+
+def _tensors(nodes: Iterable[Node]) -> Iterator[torch.Tensor]:
+    for node in nodes:
+        made = node.meta.get("val")
+        for item in made if isinstance(made, list | tuple) else (made,):
+            if isinstance(item, torch.Tensor):
+                yield item
 
 
 def exactly(made: torch.Tensor) -> torch.Tensor:
@@ -64,7 +87,9 @@ def _really(node: Node) -> Any:
         if not isinstance(like, torch.Tensor):
             return like
         nbytes, at = like.untyped_storage().nbytes(), int(like.storage_offset())
-        return zeros(like.shape, like.stride(), like.dtype, like.device, nbytes, at)
+        dtype = _true_dtype(source, like.dtype)
+        nbytes = nbytes // like.element_size() * dtype.itemsize
+        return zeros(like.shape, like.stride(), dtype, like.device, nbytes, at)
 
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), given)
     with torch.enable_grad():  # recurrent kernels ask whether a backward pass will follow

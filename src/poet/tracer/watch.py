@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from poet.tracer.found import Found
 from poet.tracer.keys import autocast_around, torch_settings
-from poet.tracer.walking import ATOMS, GONE, Found, is_about_hooks, walk
+from poet.tracer.walking import ATOMS, GONE, is_about_hooks, walk
 
 _KIND = attrgetter("requires_grad", "dtype", "shape", "device", "layout")
 _GLOBAL_HOOKS = [
@@ -93,7 +94,7 @@ class Watch:
             not any(self._empty)
             and self._lengths == self._lengths_now()
             and all(map(is_, chain.from_iterable(map(dict.values, self._dicts)), self._values))
-            and all(map(is_, chain.from_iterable(self._dicts), self._keys))
+            and self._keys == list(chain.from_iterable(self._dicts))
             and all(map(is_, chain.from_iterable(self._lists), self._items))
             and all(map(is_, map(type, self._found.objects), self._types))
             and self._kinds == self._kinds_now()

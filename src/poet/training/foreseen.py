@@ -6,6 +6,7 @@ this machine it is known what kernels take for themselves, by trying them, as lo
 seconds.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,15 +17,17 @@ from torch import nn
 from poet.calls.workspace import workspace_bytes
 from poet.costs.analytic import analytic
 from poet.devices import find_device
-from poet.errors import PoetError
+from poet.errors import PoetError, PoetWarning
 from poet.planning.batches import largest_batches
 from poet.planning.defaults import HERE, optimizer_for
 from poet.planning.fit import Fit, foreseen
-from poet.planning.question import Problem, Terms, terms
+from poet.planning.problem import Problem
+from poet.planning.question import Terms, terms
 from poet.planning.residency import in_bytes
 from poet.profiling.scratch import workspaces_here
 from poet.tracer.by_name import layout_named, shapes_by_name
 from poet.tracer.capture import capture_layout
+from poet.tracer.collector import collector_at_rest
 from poet.tracer.layout import Layout
 from poet.tracer.stand_ins import batch_size, is_without_bytes, with_batch
 from poet.training.planned import free_bytes
@@ -39,6 +42,7 @@ _TRIED_SECONDS = 2.0
 """Kernels are tried where a step takes no longer than this by a laptop's rates."""
 
 
+@collector_at_rest()
 def fit(
     model: nn.Module | str,
     loss_fn: Callable[..., torch.Tensor] | None = None,
@@ -103,6 +107,15 @@ def fit(
         )
     if found.ram_bytes is None:
         raise PoetError("the largest batch needs a budget: give ram=")
+    if _is_by_values(problem.graph):
+        why = (
+            "the largest batch is not known: what the step does depends on values of its batch, "
+            "and other batch sizes have none"
+        )
+        if largest_batch:
+            raise PoetError(f"{why}. Ask for no largest_batch")
+        warnings.warn(why, PoetWarning, stacklevel=2)
+        return found
     bounded = msgspec.structs.replace(in_bytes(problem, asked), ram=found.ram_bytes)
 
     def problem_at(size: int) -> Problem:
@@ -180,13 +193,19 @@ def _problem(layout: Layout, board: Device | None, here: torch.device) -> tuple[
     """The step as it is planned, and whether its kernels are tried here."""
     graph = layout.rewritten("planning", fuse_updates=False).graph
     tried = board is None and _is_brief(graph)
+    peaks: dict[str, int] = {}
 
     def workspaces(asked: Graph) -> tuple[int, ...]:
         if tried:
-            return workspaces_here(asked, device=here)
+            return workspaces_here(asked, device=here, peaks=peaks)
         return tuple(workspace_bytes(op, asked) for op in asked.ops)
 
     return Problem(graph, traced=layout, workspaces=workspaces), tried
+
+
+def _is_by_values(graph: Graph) -> bool:
+    """Whether it is the step of batches that answer as the example does."""
+    return any(call.kind == "poet.decided" for op in graph.ops for call in op.calls)
 
 
 def _is_brief(graph: Graph) -> bool:

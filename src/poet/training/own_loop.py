@@ -80,7 +80,7 @@ class OwnLoop:
     def _begin(self, call: Called) -> Any:
         self.planned.notice_changes()
         kind = self.planned.key(call)
-        call = call._replace(used=self._likely.get(kind), likely=self._last_used)
+        call = call.using(self._likely.get(kind), self._last_used)
         executor, beside_bytes = self.waiting.executor(call)
         program = executor.program
         trained = program.trained_parameters
@@ -88,7 +88,7 @@ class OwnLoop:
             going = executor.begin(call, beside_bytes)
         self._count(going)
         places = tuple(n for n, can in enumerate(program.example.trained) if can)
-        leaves = (*trained.values(), *map(call.tensor, places))
+        leaves = (*trained.values(), *map(call.tensors.__getitem__, places))
         step = Step(self, call, kind, tuple(trained), places, executor, going)
         made: Any = _Follow.apply(step, *leaves)  # type: ignore[no-untyped-call]
         going.watch(made)
@@ -158,10 +158,10 @@ class OwnLoop:
         if used != going.program.returned.used:
             why = "other outputs of the model got a gradient than were planned for"
             self._likely[step.kind] = used
-            step.call = step.call._replace(used=used)
+            step.call = step.call.using(used)
         with step.as_it_was_called():
             self.planned.notice_changes()
-            if self.planned.key(step.call._replace(used=None)) != step.kind:
+            if self.planned.key(step.call.using(None)) != step.kind:
                 raise PoetError(
                     "the model, or what it was called with, has changed since the forward pass, "
                     f"which must run again, since {why}. Change it after backward"

@@ -22,7 +22,8 @@ import torch
 from poet.errors import Infeasible, PoetError
 from poet.planning.advice import ram_argument
 from poet.planning.plan import cores, plan_for
-from poet.planning.question import MIN, Problem, Terms
+from poet.planning.problem import Problem
+from poet.planning.question import MIN, Terms
 from poet.planning.residency import in_bytes, residency_of
 from poet.profiling.scratch import workspaces_here
 from poet.referee.replay import check
@@ -46,6 +47,8 @@ _STORE_SHARE = 64
 """A store's buffers may take one part in so many of the budget: a few percent with all of them."""
 
 
+_MOST_WAYS = 16
+"""Ways of one kind of batch, by its values, whose plans are kept; the one not used longest goes."""
 _MOST_VARIANTS = 4
 """States of the model whose steps are kept; the one that was not used for longest goes."""
 
@@ -80,6 +83,8 @@ class PlannedSteps:
         program = source.capture(example)
         self._watches = {0: source.watch()}
         self._variant = 0
+        self._ways: dict[Hashable, list[int]] = {}
+        """For each key the numbers of its ways, the one used last at the end."""
         self._beside_plans: dict[Hashable, Plan] = {}
         self._turn = threading.RLock()
         self._is_closed = False
@@ -133,7 +138,7 @@ class PlannedSteps:
             machine=None,
             params=residency_of(plan),
         )
-        return Session(program, plan, store, self.key(example))
+        return Session(program, plan, store, (*self.key(example), 0))
 
     def key(self, batch: Any, source: StepSource | None = None) -> tuple[int, Hashable]:
         """What needs a capture and a plan of its own: a state of the model, and a kind of batch."""
@@ -155,8 +160,33 @@ class PlannedSteps:
             self._turn.release()
 
     def known(self, batch: Any, source: StepSource | None = None) -> Executor | None:
-        """Who runs batches of this key, if that was planned already."""
-        return self.session.executor(self.key(batch, source))
+        """Who runs batches of this key, if that was planned already.
+
+        Where the step depends on the values of its batch, that goes for those that go its way.
+        """
+        key = self.key(batch, source)
+        ways = self._ways.setdefault(key, [0])
+        for way in reversed(ways):
+            known = self.session.executor((*key, way))
+            if known is not None and known.program.takes(batch):
+                if way != ways[-1]:
+                    ways.remove(way)
+                    ways.append(way)
+                return known
+        return None
+
+    def _new_way(self, key: tuple[int, Hashable]) -> tuple[int, Hashable, int]:
+        """What a batch is known by that goes none of the ways that are known for its key."""
+        ways = self._ways.setdefault(key, [0])
+        if self.session.executor((*key, 0)) is None and ways == [0]:
+            return *key, 0
+        ways.append(max(ways) + 1)
+        if len(ways) > _MOST_WAYS:
+            oldest = (*key, ways.pop(0))
+            for each in self.session.plans:
+                if isinstance(each, tuple) and each[:3] == oldest:
+                    self.session.forget(each)
+        return *key, ways[-1]
 
     def executor(
         self, batch: Any, source: StepSource | None = None, beside_bytes: int = 0
@@ -169,7 +199,7 @@ class PlannedSteps:
         known = self.known(batch, source)
         if known is not None:
             return self._beside(batch, known, beside_bytes) if beside_bytes else known
-        session, key = self.session, self.key(batch, source)
+        session, key = self.session, self._new_way(self.key(batch, source))
         with session.unpaged():
             program = (source or self._source).capture(batch)
             session.program.counts = session.counts
@@ -184,7 +214,7 @@ class PlannedSteps:
         return self.executor(batch, source, beside_bytes)
 
     def _beside(self, batch: Any, whole: Executor, beside_bytes: int) -> Executor:
-        key = (*self.key(batch), beside_bytes)
+        key = (*self.key(batch), self._ways[self.key(batch)][-1], beside_bytes)
         known = self.session.executor(key)
         if known is not None:
             return known
@@ -195,7 +225,7 @@ class PlannedSteps:
         limit = whole.plan.budget.ram_bytes
         if limit is None:
             return whole.plan
-        key = (*self.key(batch), beside_bytes)
+        key = (whole.program.fingerprint, beside_bytes)
         if key not in self._beside_plans:
             left = msgspec.structs.replace(self._terms, ram=max(1, limit - beside_bytes))
             plan = self._planned(problem_here(whole.program), left)

@@ -23,7 +23,8 @@ from torch import nn
 
 from poet.errors import PoetError, PoetWarning
 from poet.planning.defaults import HERE
-from poet.planning.question import read_costs, terms
+from poet.planning.problem import read_costs
+from poet.planning.question import terms
 from poet.rewrites.granularity import Granularity
 from poet.runtime.session import Session, shape_text
 from poet.runtime.state import saving

@@ -93,9 +93,10 @@ class Waiting:
         """
         own_bytes = 0 if mine is None else mine.going.output_bytes
         others = self._others(mine)
-        if self._planned.known(call) is None:
+        whole = self._planned.known(call)
+        if whole is None:
             self._give_up([step for step in others if step.executor.pages])  # they are laid anew
-        whole = self._planned.executor(call)
+            whole = self._planned.executor(call)
         least_bytes = own_bytes + sum(step.going.least_bytes for step in others)
         if _fits(whole.plan, least_bytes):
             self._make_room(whole.plan, whole.pages, others, own_bytes)

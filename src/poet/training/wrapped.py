@@ -26,7 +26,7 @@ from poet.planning.question import terms
 from poet.rewrites.granularity import Granularity
 from poet.runtime.stores.base import Store
 from poet.tracer.capture import capture_outputs
-from poet.tracer.outputs import Called, key_of_call
+from poet.tracer.outputs import Called
 from poet.tracer.program import Program
 from poet.tracer.watch import Watch
 from poet.training.own_loop import OwnLoop
@@ -112,7 +112,7 @@ class OutputsSource(NamedTuple):
         )
 
     def key(self, batch: Called) -> Hashable:
-        return key_of_call(batch.taken_apart()), batch.used
+        return batch.kind, batch.used
 
     def watch(self) -> Watch:
         return Watch({"": self.model}, ambient=self.autocast is None, bare=True)

@@ -6,7 +6,7 @@ filled again by a page-in, so that no other copy exists.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,11 +14,12 @@ import torch
 from poet.errors import PoetError
 from poet.referee.refusing import refuse_if_wrong
 from poet.runtime.step.machine import Machine
-from poet.runtime.step.passes import Late, Pass, late_of
+from poet.runtime.step.passes import Foreknown, Pass, foreknown
 from poet.runtime.step.streams import way_of
 from poet.runtime.step.tape import tape_of
 from poet.runtime.stores.base import Store
 from poet.tracer.program import Lasting, Program, Result
+from poet.values.graph import Graph
 from poet.values.plan import Plan
 from poet.values.schedule import PERSISTENT, Compute, Free, PageIn, PageOut
 
@@ -60,20 +61,26 @@ class Executor:
         told = (i for i in (layout.norm, layout.skip) if i is not None)
         wanted = (*layout.outputs, *layout.gradients.values(), *gradients, *told, *heirs)
         handed_out = (*layout.outputs, *graph.heir, *heirs) if layout.tangents else ()
-        self.tape = tape_of(
-            graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)),
+        self._write = partial(
+            tape_of, graph, plan.schedule, plan.budget, ways, tuple(dict.fromkeys(wanted)),
             tuple(dict.fromkeys(handed_out)), laps=lap is not None,
         )  # fmt: skip
+        self.tape = self._write()
         self._lap = lap
-        self._emptied = {s.tensor for s in plan.schedule if isinstance(s, Free | PageIn)}
+        self._may_stop_counting = not self.pages and lap is None
+        self._lasting_home = _homes_of(graph, program.lasting.values())
+        emptied = (s.tensor for s in plan.schedule if isinstance(s, Free | PageIn))
+        self._emptied = [i for i in dict.fromkeys(emptied) if i in self._lasting_home]
+        self._changed = [i for i in program.lasting.values() if graph.consumer[i] is not None]
+        self._in_store = [i for i, place in plan.budget.start.items() if place == "store"]
         self._frees_inputs = any(
             isinstance(step, Free) and graph.tensors[step.tensor].role == "input"
             for step in plan.schedule
         )
 
     @cached_property
-    def _late(self) -> Late:
-        return late_of(self.plan)
+    def _foreknown(self) -> Foreknown:
+        return foreknown(self.plan)
 
     @cached_property
     def pages(self) -> dict[int, int]:
@@ -109,7 +116,13 @@ class Executor:
         finally:
             torch._C._set_grad_enabled(before)
         machine.finish()
+        self._learn(machine)
         return self.program.finish(made.get)
+
+    def _learn(self, machine: Machine) -> None:
+        """A whole step has run. Where its bytes were as planned, no other step needs to count."""
+        if self._may_stop_counting and machine.is_as_planned:
+            self.tape, self._may_stop_counting = self._write(counts=False), False
 
     def begin(self, batch: Any, beside_bytes: int = 0) -> Pass:
         """The forward pass of a step that waits for gradients of its outputs.
@@ -117,7 +130,9 @@ class Executor:
         `beside_bytes` of the budget are taken by somebody else.
         """
         machine, given = self.prepared(batch, beside_bytes)
-        return Pass(self.program, self.plan, machine, self.tape, self._late, given, beside_bytes)
+        return Pass(
+            self.program, self._foreknown, machine, self.tape, given, beside_bytes, self._learn
+        )
 
     def prepared(
         self, batch: Any, beside_bytes: int = 0
@@ -125,48 +140,48 @@ class Executor:
         """A step about to begin. A batch that does not fit is refused, and nothing has happened."""
         program, graph, budget = self.program, self.plan.graph, self.plan.budget
         homes = program.homes()
-        seats: dict[int, torch.Tensor] = {}
-        for op in graph.ops:
-            for pair in op.in_place:
-                home = homes.get(pair.input, seats.get(pair.input))
-                if home is not None:
-                    seats[pair.output] = home
-        changed = [i for i in homes if graph.consumer[i] is not None]
         given = program.given(batch, homes)
-        self._check_apart(given, changed)
+        self._check_apart(given)
         machine = Machine(
             graph,
             self.store,
             budget.ram_bytes,
-            {
-                i: tensor.untyped_storage()
-                for i, tensor in {**homes, **seats}.items()
-                if i in self._emptied
-            },
+            {i: homes[self._lasting_home[i]].untyped_storage() for i in self._emptied},
             self.slots,
             wait=budget.transfers != "overlap",
             device=program.model_device,
         )
         if self._lap is not None:
             machine.lap = self._lap
-        given = {i: tensor for i, tensor in given.items() if budget.start[i] != "store"}
+        for i in self._in_store:
+            del given[i]
         if self._frees_inputs:  # the batch is the caller's: what the step frees must be its own
             for i in program.layout.inputs.values():
                 given[i] = given[i].clone()
         machine.start(given, beside_bytes)
         return machine, given
 
-    def _check_apart(self, given: dict[int, torch.Tensor], seats: Iterable[int]) -> None:
+    def _check_apart(self, given: dict[int, torch.Tensor]) -> None:
         """Refuse a batch in the memory of parameters that the step changes while it reads it."""
+        if not self._changed:
+            return
         inputs = self.program.layout.inputs.values()
         theirs = {given[i].untyped_storage().data_ptr() for i in inputs} - {0}
-        for i in seats:
+        for i in self._changed:
             if given[i].untyped_storage().data_ptr() in theirs:
                 name = self.plan.graph.tensor_text(i)
                 raise PoetError(
                     f"the batch shares memory with {name}, which the step changes while it still "
                     "reads the batch. Give a copy: x.clone()"
                 )
+
+
+def _homes_of(graph: Graph, lasting: Iterable[int]) -> dict[int, int]:
+    """For each tensor that sits where one lives that lasts from step to step, that one."""
+    homes = {i: i for i in lasting}
+    for op in graph.ops:
+        homes |= {p.output: homes[p.input] for p in op.in_place if p.input in homes}
+    return homes
 
 
 def _check_runs(plan: Plan) -> None:

@@ -50,7 +50,8 @@ class Machine:
         self.device = device
         self.live_bytes = 0
         self.peak_bytes = 0
-        self.peak_op = 0
+        self.is_as_planned = True
+        """Whether all tensors that were made had the bytes of the plan."""
         self._bytes: dict[int, int] = {}
         self._coming: dict[int, tuple[PageTransfer, torch.Tensor]] = {}
         self._going: dict[int, tuple[PageTransfer, int]] = {}
@@ -65,8 +66,8 @@ class Machine:
         Of a batch that is a piece of something larger, the rest is none of the step's business.
         """
         self._bytes = {i: tensor.untyped_storage().nbytes() for i, tensor in given.items()}
-        for i in given:
-            if self.graph.tensors[i].role == "input":
+        for i in self.graph.batch:
+            if i in given:
                 self._bytes[i] = min(self._bytes[i], self.graph.tensors[i].nbytes)
         self.live_bytes = self.peak_bytes = 0
         self.hold(sum(self._bytes.values()) + beside_bytes)
@@ -75,7 +76,7 @@ class Machine:
 
     def bytes_of(self, tensors: Iterable[int]) -> int:
         """What these take that are in RAM."""
-        return sum(self._bytes[i] for i in tensors)
+        return sum(map(self._bytes.__getitem__, tensors))
 
     def hold(self, nbytes: int) -> None:
         """Somebody else has taken so many bytes more, or fewer, until the step ends."""
@@ -92,8 +93,12 @@ class Machine:
                     f"{self.graph.op_text(k)} would bring RAM to {need:,} bytes; the budget is "
                     f"{self.budget_bytes:,}"
                 )
-        if need > self.peak_bytes:
-            self.peak_bytes, self.peak_op = need, k
+        self.peak_bytes = max(self.peak_bytes, need)
+
+    def stretch(self, k: int, most_bytes: int, made_bytes: int, freed_bytes: int) -> None:
+        """A stretch of the tape whose bytes are known: at most so many more, in op k."""
+        self.room(k, most_bytes)
+        self.live_bytes += made_bytes - freed_bytes
 
     def _need_after_page_outs(self, nbytes: int) -> int:
         """The bytes there would be with so many more, once enough page-outs have ended."""
@@ -110,6 +115,8 @@ class Machine:
         self._bytes[i] = nbytes = tensor.untyped_storage().nbytes()
         self.live_bytes += nbytes
         planned = self.graph.tensors[i].nbytes
+        if nbytes != planned:
+            self.is_as_planned = False
         if nbytes > planned and self.live_bytes > self.peak_bytes:
             self.peak_bytes = self.live_bytes
             if self.budget_bytes is not None and self.live_bytes > self.budget_bytes:
@@ -207,20 +214,20 @@ class Machine:
         self.store.begin(self.slots[i])
 
     def exchange(self, old: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Put a buffer's new value where the model has it, and the old one where the new one was.
+        """Put a buffer's new value where the model has it, and give the old one in another place.
 
         The user may look at the model between the passes; what the step reads stays as it was.
         """
-        most_bytes = self.live_bytes + new.nbytes
+        nbytes = new.nbytes
+        most_bytes = self.live_bytes + nbytes
         has_room = self.budget_bytes is None or most_bytes <= self.budget_bytes
         is_plain = old.is_contiguous() and new.is_contiguous() and not old.is_inference()
-        if has_room and is_plain and new.nbytes <= _SMALL_BYTES:
+        if has_room and is_plain and nbytes <= _SMALL_BYTES:
             self.peak_bytes = max(self.peak_bytes, most_bytes)
-            spare = new.clone()
-            new.copy_(old)
-            old.copy_(spare)
-        else:
-            _exchange_bits(old, new)
+            kept = old.clone()
+            old.copy_(new)
+            return kept, old
+        _exchange_bits(old, new)
         return new, old
 
     def settle(self, i: int) -> None:

@@ -10,7 +10,8 @@ then only run again, from its inputs, its random state and the buffers that it f
 """
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +28,7 @@ from poet.values.schedule import Compute
 
 _CHANGEABLE = ("input", "parameter", "buffer")
 """Roles of tensors that are the user's between the passes."""
+_VERSION: Callable[[torch.Tensor], int] = attrgetter("_version")
 
 
 class Gradients(NamedTuple):
@@ -36,24 +38,46 @@ class Gradients(NamedTuple):
     inputs: dict[int, torch.Tensor]
 
 
-class _Watched(NamedTuple):
-    """A tensor that the user may change, and its version when the step last had it."""
+class _Watched:
+    """Tensors that the user may change, and their versions when the step last had them."""
 
-    number: int
-    tensor: torch.Tensor
-    version: int
+    def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
+        self.numbers, self.tensors = list(tensors), list(tensors.values())
+        self._versions = self._now()
 
-    @property
-    def is_changed(self) -> bool:
-        return self.tensor._version != self.version
+    def add(self, number: int, tensor: torch.Tensor) -> None:
+        self.numbers.append(number)
+        self.tensors.append(tensor)
+        self._versions.append(tensor._version)
+
+    def changed(self) -> list[int]:
+        """The places of those that were changed since."""
+        now = self._now()
+        if now == self._versions:
+            return []
+        versions = zip(self._versions, now, strict=True)
+        return [place for place, (then, now) in enumerate(versions) if then != now]
+
+    def accept(self, places: Iterable[int]) -> None:
+        """Those are to stay as they are now."""
+        for place in places:
+            self._versions[place] = self.tensors[place]._version
+
+    def _now(self) -> list[int]:
+        return list(map(_VERSION, self.tensors))
 
 
-class Late(NamedTuple):
-    """The tensors that a schedule reads after the outputs are handed out."""
+class Foreknown(NamedTuple):
+    """What is the same for every pass by a plan."""
 
-    all: frozenset[int]
-    truly: frozenset[int]
+    late: frozenset[int]
+    """The tensors that the schedule reads after the outputs are handed out."""
+    truly_late: frozenset[int]
     """Without those that a kernel is given and does not look at."""
+    changeable: tuple[int, ...]
+    """Those in RAM at the start that are the user's between the passes."""
+    models: tuple[int, ...]
+    """Those of them that are the model's own."""
 
 
 class Pass:
@@ -62,38 +86,32 @@ class Pass:
     def __init__(
         self,
         program: Program,
-        plan: Plan,
+        known: Foreknown,
         machine: Machine,
         tape: Tape,
-        late: Late,
         given: dict[int, torch.Tensor],
         beside_bytes: int = 0,
+        ended: Callable[[Machine], None] = lambda _: None,
     ) -> None:
+        self._ended = ended
         self.program, self.machine = program, machine
-        layout = program.layout
-        self._late = late
+        self._known = known
         self._moved_on: set[int] = set()
         self._beside_bytes = beside_bytes
-        models = (*layout.parameters.values(), *layout.buffers.values())
-        self._models_bytes = machine.bytes_of(i for i in models if i in given)
-        self._input_bytes = machine.bytes_of(layout.inputs.values())
+        self._models_bytes = machine.bytes_of(known.models)
+        self._input_bytes = machine.bytes_of(program.layout.inputs.values())
         self._old_buffers: dict[str, torch.Tensor] | None = None
-        self._watched = [
-            _Watched(i, tensor, tensor._version)
-            for i, tensor in given.items()
-            if plan.graph.tensors[i].role in _CHANGEABLE and not tensor.is_inference()
-        ]
+        self._watched = _Watched(
+            {i: given[i] for i in known.changeable if not given[i].is_inference()}
+        )
         self.random_state = machine.random_state()
         self.is_waiting = True
         self._tape: Generator[Any, Any, Any] = tape.run(machine, given)
         self._made: dict[int, torch.Tensor] = self._advance(None)
-        heirs = plan.graph.heir  # new values are by now where the model has its buffers
-        self._watched = [
-            _Watched(heirs[each.number], each.tensor, each.tensor._version)
-            if each.number in heirs
-            else each
-            for each in self._watched
-        ]
+        heirs = program.graph.heir  # new values are by now where the model has its buffers
+        numbers = self._watched.numbers
+        self._watched.accept(place for place, i in enumerate(numbers) if i in heirs)
+        self._watched.numbers = [heirs.get(i, i) for i in numbers]
 
     def hand_out(self) -> list[torch.Tensor]:
         """The model's outputs."""
@@ -104,7 +122,7 @@ class Pass:
         pieces = self.program.layout.pieces
         for piece, output in zip(pieces, outputs, strict=True):
             # Another tensor with the same counter: the output itself must be free to die.
-            self._watched.append(_Watched(piece.tensor, output.detach(), output._version))
+            self._watched.add(piece.tensor, output.detach())
 
     @property
     def old_buffers(self) -> dict[str, torch.Tensor]:
@@ -141,7 +159,7 @@ class Pass:
     @property
     def needs_to_run_again(self) -> bool:
         """Whether it has given up, or needs buffers as only it has left them."""
-        return self.has_given_up or bool(self._moved_on & self._late.truly)
+        return self.has_given_up or bool(self._moved_on & self._known.truly_late)
 
     def beside(self, nbytes: int) -> None:
         """So many bytes of the budget are taken by somebody else from now on."""
@@ -152,16 +170,17 @@ class Pass:
     def while_buffers_move_on(self) -> Iterator[None]:
         """Another pass changes buffers meanwhile, which is no change by the user."""
         heirs = frozenset(self.program.graph.heir.values())
-        same = [each for each in self._watched if each.number in heirs and not each.is_changed]
+        watched, before = self._watched, frozenset(self._watched.changed())
         try:
             yield
         finally:
-            moved = {id(each) for each in same if each.is_changed}
-            self._moved_on |= {each.number for each in same if id(each) in moved}
-            self._watched = [
-                each._replace(version=each.tensor._version) if id(each) in moved else each
-                for each in self._watched
+            moved = [
+                place
+                for place in watched.changed()
+                if watched.numbers[place] in heirs and place not in before
             ]
+            self._moved_on |= {watched.numbers[place] for place in moved}
+            watched.accept(moved)
 
     def give_up(self) -> None:
         """Let go of all that is not needed to run again."""
@@ -172,15 +191,19 @@ class Pass:
 
     def check_unchanged(self, again: bool = False) -> None:
         """Refuse to go on, or to run the forward pass `again`, with what has changed since."""
+        changed = self._watched.changed()
+        if not changed:
+            return
         pieces = [piece.tensor for piece in self.program.layout.pieces]
-        late = self._late.all | {i for i in pieces if pieces.count(i) > 1}
+        late = self._known.late | {i for i in pieces if pieces.count(i) > 1}
         outputs = frozenset(pieces)
-        for i, tensor, _ in (each for each in self._watched if each.is_changed):
+        for place in changed:
+            i, shape = self._watched.numbers[place], list(self._watched.tensors[place].shape)
             if i in late or (again and i not in outputs):
                 raise PoetError(
                     f"{self.program.graph.tensors[i].name} was changed in place since the forward "
-                    f"pass (it is of shape {list(tensor.shape)}), and the backward pass needs it "
-                    "as it was. Change it after backward, or change a copy"
+                    f"pass (it is of shape {shape}), and the backward pass needs it as it was. "
+                    "Change it after backward, or change a copy"
                 )
 
     def go_on(self, gradients: Sequence[torch.Tensor | None]) -> Gradients:
@@ -201,9 +224,10 @@ class Pass:
                     self.machine.hold(given.untyped_storage().nbytes())
                 given = laid_out.copy_(given)
             tangents[i] = given
-        self._made, self._watched = {}, []
+        self._made, self._watched = {}, _Watched({})
         made = self._advance(tangents)
         self.machine.finish()
+        self._ended(self.machine)
         pieces = program.layout.input_gradients
         return Gradients(
             program.gradients(made.get),
@@ -215,7 +239,7 @@ class Pass:
         self.is_waiting = False
         self._tape.close()
         self.machine.finish()
-        self._made, self._watched = {}, []
+        self._made, self._watched = {}, _Watched({})
 
     def _advance(self, tangents: Mapping[int, torch.Tensor] | None) -> dict[int, torch.Tensor]:
         before = torch.is_grad_enabled()
@@ -234,15 +258,20 @@ class Pass:
             torch._C._set_grad_enabled(before)
 
 
-def late_of(plan: Plan) -> Late:
-    """What a plan reads between its outputs and its end."""
-    runs = [plan.graph.ops[step.op] for step in plan.schedule if isinstance(step, Compute)]
+def foreknown(plan: Plan) -> Foreknown:
+    """What is the same for every pass by this plan."""
+    graph = plan.graph
+    runs = [graph.ops[step.op] for step in plan.schedule if isinstance(step, Compute)]
     handed_out = next(k for k, op in enumerate(runs) if op.calls[0].kind == "poet.tangent")
     late = runs[handed_out + 1 :]
     read = (each for op in late for call in op.calls for each in _looked_at(call))
-    return Late(
-        frozenset(i for op in late for i in op.inputs),
-        frozenset(i for tag, i in read if tag == "tensor"),
+    here = [i for i, place in plan.budget.start.items() if place != "store"]
+    changeable = [i for i in here if graph.tensors[i].role in _CHANGEABLE]
+    return Foreknown(
+        late=frozenset(i for op in late for i in op.inputs),
+        truly_late=frozenset(i for tag, i in read if tag == "tensor"),
+        changeable=tuple(changeable),
+        models=tuple(i for i in changeable if graph.tensors[i].role != "input"),
     )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from poet.calls.updates import NUMBERS
 from poet.errors import PoetError
+from poet.runtime.step.in_doubles import STAND_INS
 from poet.tracer.arguments import decode, function_of
 from poet.tracer.kernels import KERNELS
 from poet.values.graph import Call, Graph, Tensor, Value
@@ -18,6 +19,9 @@ from poet.values.operators import check_whole
 
 FLOAT32_ROUNDING = 2.0**-24
 """How far a number may be from the float32 beside it, as a share of itself."""
+
+PICKED = ("aten.amax", "aten.amin", "aten.max.dim", "aten.min.dim")
+"""Operators that round nothing, and whose gradients look for the very number that was picked."""
 
 
 def reference_step(
@@ -54,11 +58,16 @@ def reference_step(
                 if call.kind == "poet.dropout_mask" and dropout_mask is not None:
                     shape = tuple(arguments["size"])
                     made = dropout_mask(k, shape, arguments["p"]).to(dtype)
+                elif call.kind in STAND_INS and dtype != torch.float32:
+                    shapes = [_shape(graph, k, result) for result in call.results]
+                    made = STAND_INS[call.kind](arguments, shapes)
                 else:
                     for name in NUMBERS if call.kind in KERNELS else ():
                         if isinstance(arguments.get(name), torch.Tensor):
                             arguments[name] = arguments[name].item()
-                    made = function_of(call)(**arguments)
+                    # A recurrent layer keeps nothing for its gradient where none is wanted.
+                    with torch.set_grad_enabled(call.kind in STAND_INS):
+                        made = function_of(call)(**arguments)
                 results = made if isinstance(made, tuple | list) else (made,)
                 for result, tensor in zip(call.results, results, strict=False):
                     if result is not None:
@@ -66,7 +75,8 @@ def reference_step(
                         described = (graph.tensors if tag == "tensor" else op.values)[n]
                         _check_result(call, described, tensor)
                         is_view = tag == "value" and op.values[n].view_of is not None
-                        if noise is not None and not is_view and tensor.is_floating_point():
+                        is_rounded = not is_view and call.kind not in PICKED
+                        if noise is not None and is_rounded and tensor.is_floating_point():
                             off = torch.rand(tensor.shape, generator=noise, dtype=tensor.dtype)
                             tensor = tensor * (1 + FLOAT32_ROUNDING * (2 * off - 1))
                         (known if tag == "tensor" else values)[n] = tensor
@@ -75,6 +85,13 @@ def reference_step(
                     if i not in wanted and max((*graph.readers[i], 0)) <= k:
                         known.pop(i, None)
     return known
+
+
+def _shape(graph: Graph, k: int, result: dict[str, int] | None) -> tuple[int, ...] | None:
+    if result is None:
+        return None
+    ((tag, n),) = result.items()
+    return (graph.tensors if tag == "tensor" else graph.ops[k].values)[n].shape
 
 
 def _check_result(call: Call, described: Tensor | Value, made: torch.Tensor) -> None:

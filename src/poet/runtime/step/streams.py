@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from poet.calls.loops import TILE_BYTES, loops
-from poet.calls.pieces.ways import Choice, choice_named, planned_way
+from poet.calls.pieces.choices import Choice, choice_named
+from poet.calls.pieces.ways import planned_way
 from poet.calls.references import Reference, storage
 from poet.calls.torch_tiles import torch_piece_bytes, torch_tile_bytes
 from poet.calls.workspace import way_workspace_bytes, workspace_bytes

@@ -6,12 +6,14 @@ read (`Tape.source`) and is the same for the same plan. All of it is made by `so
 nothing of a graph stand there but numbers and names.
 
 The tape knows a `machine`, which holds what a step needs besides the tensors: the page store, the
-saved random states, and the count of live bytes (`machine`). Where an op streams parameters, some
-of its calls are loops over tiles, which ask the machine for them (`streams`, `tiles`).
+saved random states, and the count of live bytes (`machine`, `ledger`). Where an op streams
+parameters, some of its calls are loops over tiles, which ask the machine for them (`streams`,
+`tiles`).
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +21,9 @@ import torch
 from poet.calls.references import made_by, references, storage
 from poet.calls.updates import NUMBERS
 from poet.errors import PoetError
+from poet.runtime.step.ledger import Ledger
 from poet.runtime.step.pieces import Pieces
-from poet.runtime.step.source import Source, is_name, joined, literal, written
+from poet.runtime.step.source import Source, joined, literal, written
 from poet.runtime.step.streams import Way
 from poet.tracer.arguments import constant, function_of, target_of
 from poet.tracer.kernels import KERNELS
@@ -49,15 +52,17 @@ def tape_of(
     wanted: tuple[int, ...],
     outputs: tuple[int, ...] = (),
     laps: bool = False,
+    counts: bool = True,
 ) -> Tape:
     """The tape of a schedule. `wanted` are the tensors that it returns, where they are in RAM.
 
-    `ways` are those of each op and variant that the schedule has.
+    `ways` are those of each op and variant that the schedule has. Where it does not count, bytes
+    are taken to be those of the plan (`ledger`).
 
     With `laps` it tells the machine when each instruction has ended, with the frees that follow it:
     `machine.lap(at)`, the instruction's place in the schedule.
     """
-    return _Writer(graph, schedule, budget, ways, wanted, outputs, laps).tape()
+    return _Writer(graph, schedule, budget, ways, wanted, outputs, laps, counts).tape()
 
 
 class _Writer:
@@ -70,6 +75,7 @@ class _Writer:
         wanted: tuple[int, ...],
         outputs: tuple[int, ...],
         laps: bool,
+        counts: bool,
     ) -> None:
         self.outputs = outputs
         self.laps = laps
@@ -82,6 +88,8 @@ class _Writer:
         }
         self.functions: dict[str, Source] = {}
         self.ram = {i for i, place in budget.start.items() if place != "store"}
+        handed_in = (i for op in graph.ops if op.calls[0].kind == TANGENT for i in op.outputs)
+        self.ledger = Ledger(graph, self.lines, (*graph.given, *handed_in), counts)
         self.arriving: set[int] = set()
         self.leaving: set[int] = set()
         self.runs = Counter(step.op for step in schedule if isinstance(step, Compute))
@@ -111,13 +119,14 @@ class _Writer:
                     self.arriving.add(i)
                 case Free(tensor=i):
                     self._arrive(i)
-                    self._line("machine.free({}, t{}); del t{}", i, i, i)
+                    self.ledger.free(i)
                     self.ram.discard(i)
         if begun is not None:
             self._line("machine.lap({})", begun)
         for i in self.wanted:
             if i in self.ram:
                 self._arrive(i)
+        self.ledger.end()
         self._line("return {}", self._in_ram(self.wanted))
         source = "def step(machine, given):\n" + "\n".join(f"    {line}" for line in self.lines)
         space = dict(self.names)
@@ -156,7 +165,7 @@ class _Writer:
         for i in op.consumed:
             if i in self.leaving:
                 self._line("machine.settle({})", i)
-        self._line("machine.room({}, {})", k, new + again + way.workspace_bytes)
+        self.ledger.room(k, new + again + way.workspace_bytes)
         if any(call.kind in KERNELS for call in op.calls) and not self.updates:
             self._line("machine.has_updated = True")
             self.updates = True
@@ -177,16 +186,17 @@ class _Writer:
         self.ran.add(k)
         for i in missing:
             if i in seated:
-                self._line("del t{}; machine.seat({}, {})", seated[i], i, seated[i])
+                self.ledger.seat(i, seated[i])
             else:
-                self._line("machine.made({}, t{})", i, i)
+                self.ledger.made(i)
         for i in outdated:
-            self._line("machine.free({}, t{}); del t{}", i, i, i)
+            self.ledger.free(i)
         self.ram -= set(op.consumed)
         self.ram |= set(missing)
 
     def _tangents(self, op: Op) -> None:
         """Hand out the outputs, and wait for their gradients."""
+        self.ledger.end()
         for old, new in self.graph.heir.items():
             self._line("t{}, t{} = machine.exchange(t{}, t{})", old, new, old, new)
         handed = joined(written("{}: t{}", i, i) for i in self.outputs)
@@ -236,19 +246,18 @@ class _Writer:
     def _call(self, call: Call) -> tuple[list[Source], Source]:
         read: list[Source] = []
         function = function_of(call)
-        if call.kind in KERNELS:
-            name = self._name("kernel", call.kind, function)
-        else:
-            name = self._name("aten", call.kind, function._op)
-        parts = []
+        is_kernel = call.kind in KERNELS
+        name = self._name(*(("kernel", call.kind, function) if is_kernel else
+                            ("aten", call.kind, function._op)))  # fmt: skip
+        places = () if is_kernel else _places(call, function)
+        parts = [self._argument(call.arguments[argument], read) for argument in places]
         for argument, value in call.arguments.items():
+            if argument in places:
+                continue
             text = self._argument(value, read)
-            if call.kind in KERNELS and argument in NUMBERS and isinstance(value, dict):
+            if is_kernel and argument in NUMBERS and isinstance(value, dict):
                 text = written("{}.item()", text)
-            if is_name(argument):
-                parts.append(written("{}={}", argument, text))
-            else:  # `from`, as some operators have it
-                parts.append(written("**{{{}: {}}}", literal(argument), text))
+            parts.append(written("{}={}", argument, text))
         return read, written("{}({})", name, joined(parts))
 
     def _loop(self, k: int, op: Op, way: Way, at: int) -> tuple[list[Source], Source]:
@@ -323,3 +332,12 @@ class _Writer:
             self.functions[full] = written("{}", name)
             self.names[name] = thing
         return self.functions[full]
+
+
+def _places(call: Call, function: torch._ops.OpOverload) -> tuple[str, ...]:
+    """The arguments that can be given by place, which torch looks up in less time than names."""
+    arguments = takewhile(
+        lambda each: each.name in call.arguments and not each.kwarg_only,
+        function._schema.arguments,
+    )
+    return tuple(each.name for each in arguments)
