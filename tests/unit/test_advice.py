@@ -9,7 +9,8 @@ import pytest
 import poet
 from poet.planner.proof.floor import memory_floor
 from poet.planning.advice import enough_bytes, ram_argument
-from poet.planning.question import problem_of, terms
+from poet.planning.problem import problem_of
+from poet.planning.question import terms
 from poet.planning.residency import questions
 from tests.conftest import INSTANCES, Poet
 

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any, cast
 
 from poet.planning.batches import MOST_BATCH, _largest
-from poet.planning.question import Problem
+from poet.planning.problem import Problem
 
 
 def test_the_largest_batch_is_found_in_few_captures() -> None:

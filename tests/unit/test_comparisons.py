@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 import poet
-from poet.planning.compare import COMPARED, Row, row_of, surprises
+from poet.planning.compare import COMPARED, surprises
 from poet.planning.frontier import Frontier, Point, frontier
 from poet.planning.plan import answer
-from poet.planning.question import Terms, read_problem
+from poet.planning.problem import read_problem
+from poet.planning.question import Terms
 from poet.planning.residency import questions
+from poet.planning.rows import Row, row_of
 from poet.reports.frontier_files import STYLES, TITLES, curves, write_frontier
 from poet.values.schedule import Effort
 from tests.conftest import INSTANCES, Poet
@@ -36,6 +38,17 @@ def found() -> Frontier:
 def test_every_method_has_a_name_a_style_and_a_title() -> None:
     assert set(COMPARED) == set(STYLES) == set(TITLES) == DESIGNED
     assert COMPARED[0] == "poet"
+
+
+def test_poet_goes_on_from_its_own_narrowed_searches() -> None:
+    names = ["keep-all", "poet", "paging", "checkmate"]
+    rows = poet.compare(str(INSTANCES / "bert-m4.json"), ram="156MB", methods=names, time_limit=0.4)
+    assert [row.method for row in rows] == names
+    _, ours, *narrowed = rows
+    assert ours.joules is not None
+    assert all(row.joules is not None and row.joules >= ours.joules for row in narrowed)
+    seconds = [row.solve_seconds or 0.0 for row in narrowed]
+    assert (ours.solve_seconds or 0.0) > sum(seconds) > 0.8
 
 
 def test_rows_are_the_referees_numbers() -> None:

@@ -25,7 +25,8 @@ from poet.planner.search import portfolio
 from poet.planning.compare import compared, comparing
 from poet.planning.frontier import frontier
 from poet.planning.plan import answer, plan_for
-from poet.planning.question import problem_of, terms
+from poet.planning.problem import problem_of
+from poet.planning.question import terms
 from poet.planning.residency import questions
 from poet.values.plan import PlanInterrupted
 from poet.values.progress import SearchProgress
@@ -72,12 +73,13 @@ def test_nothing_runs_after_a_plan_of_several_hundred_ops() -> None:
     assert not children()
 
 
-def interrupting() -> Any:
-    """A listener to progress that makes Ctrl-C come once a worker has moved a schedule's gap."""
+def interrupting(in_process: bool = True) -> Any:
+    """A listener to progress that makes Ctrl-C come once a worker has moved a schedule's gap. What
+    other processes tell is heard in the main thread."""
     came = threading.Event()
 
     def listen(progress: SearchProgress) -> None:
-        at_work = threading.current_thread() is not threading.main_thread()
+        at_work = threading.current_thread() is not threading.main_thread() or not in_process
         if at_work and progress.joules and not came.is_set():
             came.set()
             _thread.interrupt_main()
@@ -149,13 +151,13 @@ def test_ctrl_c_is_heard_by_those_who_do_not_want_half_a_plan() -> None:
     problem, asked = problem_of(instance("resnet18_cifar-m4")), terms(None, 330_000)
     with pytest.raises(PlanInterrupted):
         plan_for(problem, asked, effort(progress=interrupting()))
-    loud = msgspec.structs.replace(comparing(FOREVER, 2), progress=interrupting())
+    loud = msgspec.structs.replace(comparing(FOREVER, 2), progress=interrupting(in_process=False))
     with pytest.raises(KeyboardInterrupt):
         compared(problem, asked, loud, ["poet", "checkmate"])
-    loud = msgspec.structs.replace(loud, progress=interrupting())
+    loud = msgspec.structs.replace(loud, progress=interrupting(in_process=False))
     with pytest.raises(KeyboardInterrupt):
         compared(problem, asked, loud, ["paging", "poet"])
-    loud = msgspec.structs.replace(loud, progress=interrupting())
+    loud = msgspec.structs.replace(loud, progress=interrupting(in_process=False))
     with pytest.raises(KeyboardInterrupt):
         frontier(problem, terms(), loud, points=3, methods=["poet"])
     assert not children()

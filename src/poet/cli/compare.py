@@ -27,13 +27,13 @@ from poet.cli.options import (
 from poet.planning.compare import (
     COMPARED,
     Comparison,
-    Row,
     compared,
     comparing,
     place,
     surprises,
 )
 from poet.planning.plan import cores
+from poet.planning.rows import Row
 from poet.planning.solve import PLANNER
 from poet.values.quantities import amount_text, bytes_text, short_bytes_text
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from poet.cli.options import as_options
+from poet.reports import waiting
 from poet.values.progress import CountProgress, SearchProgress
-from poet.values.quantities import amount_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.status import Status
 
     from poet.reports.tables import Align
@@ -127,7 +126,7 @@ class _Capturing(logging.Handler):
         elif self._status is not None:
             self._status.update(text)
         else:
-            self._status = stderr_console().status(text)
+            self._status = waiting.console().status(text)
             self._timer = threading.Timer(_QUIET_SECONDS, self._status.start)
             self._timer.daemon = True
             self._timer.start()
@@ -144,12 +143,6 @@ class _Capturing(logging.Handler):
         super().close()
 
 
-def stderr_console() -> "Console":
-    from rich.console import Console
-
-    return Console(file=sys.stderr)
-
-
 @contextmanager
 def progress_bar() -> Iterator[CountProgress]:
     """A progress bar on a terminal's stderr, and a line now and then anywhere else."""
@@ -157,20 +150,7 @@ def progress_bar() -> Iterator[CountProgress]:
         seldom = Seldom()
         yield lambda what, done, count: seldom(f"{what} ({done} of {count} done)")
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=stderr_console(), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(what: str, done: int, count: int) -> None:
-            bar.update(task, description=what, completed=done, total=count)
-
+    with waiting.bar() as show:
         yield show
 
 
@@ -179,18 +159,7 @@ def planning_line() -> Iterator[Callable[[SearchProgress], None]]:
     """A line on stderr that says how far the planner has come."""
     if not sys.stderr.isatty():
         seldom = Seldom()
-        yield lambda progress: seldom(_planning_text(progress))
+        yield lambda progress: seldom(waiting.planning_text(progress))
         return
-    with stderr_console().status("planning …") as status:
-        yield lambda progress: status.update(_planning_text(progress))
-
-
-def _planning_text(progress: SearchProgress) -> str:
-    if not progress.joules:
-        return f"planning {progress.seconds:.0f} s: no schedule yet"
-    gap = max(0.0, 1 - progress.bound_joules / progress.joules)
-    return (
-        f"planning {progress.seconds:.0f} s: {amount_text(progress.joules, 'J')}, "
-        f"at least {amount_text(progress.bound_joules, 'J')}, gap {gap:.2%} "
-        "(Ctrl-C: the best so far)"
-    )
+    with waiting.line("planning …") as show:
+        yield lambda progress: show(waiting.planning_text(progress))

@@ -1,8 +1,7 @@
 """Ctrl-C at the command line: the first ends what is under way, the second leaves at once.
 
-The first is a KeyboardInterrupt as usual, but never in the middle of an import: a library that is
-broken off there raises whatever it likes, or hangs. A short import is waited for; after a second
-the process leaves, since long ones come first, when nothing is in hand.
+The first is a KeyboardInterrupt as usual, but never in the middle of an import. A short one is
+waited for; after a second the process leaves, since long ones come first, when nothing is in hand.
 """
 
 import os
@@ -14,8 +13,9 @@ from types import FrameType
 from typing import NoReturn
 
 from poet.cli.exit_codes import INTERRUPTED
+from poet.planning.breaking_off import is_importing, look_again
 
-_IMPORT_SECONDS, _LOOK_SECONDS = 1.0, 0.02
+_IMPORT_SECONDS = 1.0
 _SHELLS_OWN = 128
 """What a shell adds to the number of the signal that ended a process."""
 
@@ -36,11 +36,11 @@ def hearing_ctrl_c() -> Iterator[None]:
         end(number, frame)
 
     def end(number: int, frame: FrameType | None) -> None:
-        if not _is_importing(frame):
+        if not is_importing(frame):
             raise KeyboardInterrupt
         if time.monotonic() - (asked_at or 0.0) > _IMPORT_SECONDS:
             _leave()
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS)
+        look_again()
 
     usual = signal.signal(signal.SIGALRM, end)
     signal.signal(signal.SIGINT, heard)
@@ -70,14 +70,6 @@ def ending_well() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, usual)
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _leave() -> NoReturn:

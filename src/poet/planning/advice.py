@@ -5,6 +5,7 @@ no schedule may reach it: a RAM budget is advised only if a schedule within it w
 while the advice was given, by the makers that planning begins with, so that they make it again.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable
 
@@ -24,6 +25,8 @@ _BRIEF = Effort(time_limit_seconds=OPENING_SECONDS / 4, relative_gap=1.0)
 """For one maker, at one budget: who follows the advice may be on a busier machine by then."""
 _SECONDS = 3.0
 """So long smaller budgets are looked for: after that, the smallest so far is advised."""
+
+_ADVISED = re.compile(r'Try ram="(\d+(?:KiB)?)"')
 
 Makes = Callable[[Budget], int | None]
 """The peak of a schedule that was made within a budget, or None."""
@@ -67,6 +70,12 @@ def ram_argument(nbytes: int) -> str:
     text = f"{nbytes // 1024}KiB" if nbytes % 1024 == 0 else str(nbytes)
     assert parse_bytes(text, "RAM budget") == nbytes
     return f'ram="{text}"'
+
+
+def advised_bytes(reason: str) -> int | None:
+    """The budget that a refusal's reason says to try, as `ram_argument` wrote it."""
+    found = _ADVISED.search(reason)
+    return None if found is None else parse_bytes(found[1])
 
 
 def enough_bytes(asked: Iterable[Question], method: str | None = None) -> int | None:

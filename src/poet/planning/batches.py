@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from poet.planning.fit import LargestBatch, kept_in_ram, least_of
-from poet.planning.question import Problem, Question, Terms
+from poet.planning.problem import Problem
+from poet.planning.question import Question, Terms
 from poet.planning.residency import places_of, questions
 from poet.values.graph import MAX_BYTES
 from poet.values.progress import CountProgress

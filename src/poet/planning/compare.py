@@ -1,64 +1,42 @@
 """Comparisons: one question, asked of POET and of every baseline, and the referee's numbers.
 
-POET plans from a cold start: no baseline's schedule is there to lean on. A baseline that comes out
-ahead of POET is named, and so is one that is below the bound POET claims, which can only be a wrong
-bound or a schedule that leaves the stage structure.
+`checkmate` and `paging` are POET's own search with a freedom taken away. Where they are asked, POET
+is asked after them and goes on from what they found, so that it is never behind itself by luck; its
+time counts theirs. Otherwise it plans from a cold start: no other baseline's schedule is there to
+lean on. A baseline that comes out ahead of POET is named, and so is one that is below the bound
+POET claims, which can only be a wrong bound or a schedule that leaves the stage structure.
 """
 
-from collections.abc import Iterable
-from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from poet.baselines import METHODS
 from poet.errors import PoetError
-from poet.planning.plan import answer, asked_of, cores
-from poet.planning.question import Problem, Question, Terms, problem_of, terms
+from poet.planning.executor import ONE_BY_ONE, Executor, Limits
+from poet.planning.plan import asked_of, cores
+from poet.planning.problem import Problem, problem_of
+from poet.planning.question import MIN, Question, Terms, terms
+from poet.planning.residency import questions
+from poet.planning.rows import Ask, Row, Shared, effort_fields, found_row, index_of, lost_row
 from poet.planning.solve import PLANNER
+from poet.planning.turns import Outcome, Task
 from poet.values.device import Costs, Device
-from poet.values.graph import MAX_BYTES, Graph, check_range
+from poet.values.graph import Graph
 from poet.values.instances import Instance
-from poet.values.plan import Plan
 from poet.values.profile import Profile
-from poet.values.progress import CountProgress
-from poet.values.schedule import BoundSource, Effort, Params, Status, Transfers
+from poet.values.progress import CountProgress, SearchProgress
+from poet.values.schedule import Effort, Params, Transfers
 
 if TYPE_CHECKING:
     from poet.tracer.program import Program
 
 COMPARED = (PLANNER, *(name for name in METHODS if name != "paging-greedy"))
 """The methods of a comparison, in the order of its rows."""
+LEANED_ON = ("checkmate", "paging")
+"""POET's own search, narrowed: what POET goes on from."""
 _EQUAL = 1e-9
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What one method came to."""
-
-    method: str
-    status: Status
-    joules: float | None = None
-    seconds: float | None = None
-    peak_bytes: int | None = None
-    recomputed: int | None = None
-    """Runs of ops beyond the first of each."""
-    paged_bytes: int | None = None
-    """Moved to and from the store."""
-    solve_seconds: float | None = None
-    first_seconds: float | None = None
-    bound_joules: float | None = None
-    bound_source: BoundSource | None = None
-    gap: float | None = None
-    baseline_joules: float | None = None
-    floor_bytes: int | None = None
-    transfers: str = ""
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        for field in self.__struct_fields__:
-            value = getattr(self, field)
-            if isinstance(value, int | float) and field != "gap":
-                check_range(field, value, MAX_BYTES if isinstance(value, int) else inf)
 
 
 def comparing(time_limit: float, threads: int, seed: int = 0) -> Effort:
@@ -102,60 +80,105 @@ def compared(
     effort: Effort,
     methods: Iterable[str] = COMPARED,
     progress: CountProgress | None = None,
+    limits: Limits = ONE_BY_ONE,
 ) -> Comparison:
-    """The same in values. Each method has the whole of the effort to itself.
+    """The same in values. Each method has the whole of the effort to itself, in a worker process: a
+    method that is lost there says so in its row.
 
     Ctrl-C ends it with the methods that were done, or, where there are none, is raised.
     """
     names = tuple(methods)
     check_names(names)
     found: Comparison | None = None
-    try:
-        for question in asked_of(problem, asked, effort):
-            rows: list[Row] = []
-            for done, name in enumerate(names):
-                if progress is not None:
-                    progress(name, done, len(names))
-                rows.append(row_of(name, answer(question, effort, name)))
-                found = Comparison(question, rows)
-            if any(row.joules is not None for row in rows):
-                break
-    except KeyboardInterrupt:
-        if found is None:
-            raise
-        return found._replace(interrupted=True)
+    with Executor(found_row, Shared.of(problem, asked), limits) as executor:
+        try:
+            for at, question in enumerate(asked_of(problem, asked, effort)):
+                rows: dict[str, Row] = {}
+                if asked.ram == MIN:
+                    at = index_of(question, questions(problem, asked))
+
+                def told(task: Task, done: Mapping[str, Row] = rows) -> None:
+                    if progress is not None:
+                        progress(task.what, len(done), len(names))
+
+                tasks = _tasks(names, at, question, effort)
+                for outcome in executor.run(tasks, began=told, heard=hearing(effort)):
+                    name = str(outcome.key)
+                    rows[name] = row_from(outcome, name)
+                    found = Comparison(question, rows_of(names, rows))
+                if any(row.joules is not None for row in rows.values()):
+                    break
+        except KeyboardInterrupt:
+            if found is None:
+                raise
+            return found._replace(interrupted=True)
     assert found is not None
     return found
+
+
+def _tasks(names: Iterable[str], place: int, question: Question, effort: Effort) -> list[Task]:
+    turns = list(dict.fromkeys(in_turn(names)))
+    return [
+        Task(
+            name,
+            Ask(
+                method=name,
+                place=place,
+                ram_bytes=question.budget.ram_bytes,
+                effort=effort_fields(effort),
+                tells=effort.progress is not None,
+            ),
+            needs_of(name, turns),
+            what=name,
+        )
+        for name in turns
+    ]
+
+
+def hearing(effort: Effort) -> Callable[[Task, Any], None]:
+    """Whoever hears what a worker's search says."""
+
+    def heard(task: Task, value: Any) -> None:
+        if effort.progress is not None:
+            effort.progress(msgspec.convert(value, SearchProgress))
+
+    return heard
+
+
+def row_from(outcome: Outcome, method: str) -> Row:
+    """What became of a method, as a row; an error is raised."""
+    if outcome.lost:
+        return lost_row(method, outcome.lost)
+    row: Row = outcome.answer.row
+    return row
+
+
+def in_turn(names: Iterable[str]) -> list[str]:
+    """The order in which methods are asked: POET after those that it goes on from."""
+    return sorted(names, key=lambda name: (name not in LEANED_ON, name != PLANNER))
+
+
+def needs_of(name: str, asked: Iterable[str]) -> tuple[str, ...]:
+    """The methods that one goes on from, of those that are asked the same question."""
+    return tuple(each for each in LEANED_ON if name == PLANNER and each in asked)
+
+
+def rows_of(names: Iterable[str], found: Mapping[str, Row]) -> list[Row]:
+    """The rows of what was asked so far, in the order of their names."""
+    rows = [found[name] for name in names if name in found]
+    before = sum(found[name].solve_seconds or 0.0 for name in LEANED_ON if name in found)
+
+    def timed(row: Row) -> Row:
+        seconds = before + (row.solve_seconds or 0.0)
+        return msgspec.structs.replace(row, solve_seconds=seconds)
+
+    return [timed(row) if row.method == PLANNER else row for row in rows]
 
 
 def check_names(names: Iterable[str]) -> None:
     for name in names:
         if name not in COMPARED:
             raise PoetError(f"there is no method {name!r}. There are {', '.join(COMPARED)}.")
-
-
-def row_of(method: str, plan: Plan) -> Row:
-    """A plan as a row; only POET's has a bound of its own."""
-    own = method == PLANNER
-    found = bool(plan.schedule)
-    return Row(
-        method=method,
-        status=plan.status if own or not found else "feasible",
-        joules=plan.joules,
-        seconds=plan.seconds,
-        peak_bytes=plan.peak_bytes,
-        recomputed=plan.recomputed if found else None,
-        paged_bytes=plan.paged_bytes if found else None,
-        solve_seconds=plan.solve_seconds,
-        first_seconds=plan.first_seconds,
-        bound_joules=plan.bound_joules if own else None,
-        bound_source=plan.bound_source if own else None,
-        gap=plan.gap if own else None,
-        baseline_joules=plan.baseline_joules,
-        floor_bytes=plan.floor_bytes,
-        transfers=plan.budget.transfers,
-        reason=plan.reason,
-    )
 
 
 def place(graph: str, device: str) -> str:

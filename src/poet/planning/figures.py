@@ -8,7 +8,8 @@ from math import prod
 import msgspec
 
 from poet.planning.defaults import HERE
-from poet.planning.question import Problem, problem_of, read_problem, terms
+from poet.planning.problem import Problem, problem_of, read_problem
+from poet.planning.question import terms
 from poet.planning.residency import questions
 from poet.values.graph import Graph
 

@@ -18,7 +18,8 @@ from poet.planner.proof.floor import memory_floor
 from poet.planning.advice import smallest_budget
 from poet.planning.peak import Parts, Peak, peak_of
 from poet.planning.plan import answer
-from poet.planning.question import MIN, Problem, Question, Terms
+from poet.planning.problem import Problem
+from poet.planning.question import MIN, Question, Terms
 from poet.planning.residency import in_bytes, places_of, questions
 from poet.values.graph import MAX_BYTES
 from poet.values.plan import PlanInterrupted

@@ -8,6 +8,7 @@ rates; where nobody said how transfers take time, both ways are tried.
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, get_args
 
@@ -15,10 +16,12 @@ import msgspec
 
 from poet.errors import Infeasible, PoetError
 from poet.planning.advice import advised, enough_bytes, ram_argument
-from poet.planning.question import MIN, Problem, Question, Terms, problem_of, terms
+from poet.planning.placing import answer_placed, arena_bytes, needs_addresses
+from poet.planning.problem import Problem, problem_of
+from poet.planning.question import MIN, Question, Terms, terms
 from poet.planning.residency import questions
-from poet.planning.solve import quick_search, solve
-from poet.referee.replay import check
+from poet.planning.solve import PLANNER, quick_search, solve
+from poet.values.board_profile import BoardProfile
 from poet.values.device import Costs, Device
 from poet.values.graph import Graph
 from poet.values.instances import Instance
@@ -50,7 +53,7 @@ def plan(
     ram: str | int | None = None,
     deadline: str | float | None = None,
     *,
-    costs: Costs | Profile | None = None,
+    costs: Costs | Profile | BoardProfile | None = None,
     transfers: Transfers | None = None,
     params: Params = "auto",
     paging: bool = True,
@@ -64,6 +67,7 @@ def plan(
     work_limit: int | None = None,
     solver: str = "highs",
     solver_log: str | None = None,
+    target: str | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
 ) -> Plan:
     """The least-energy schedule found for a problem under a RAM budget and a deadline.
@@ -84,8 +88,9 @@ def plan(
     these that a schedule is found for; each has the whole time limit. A program's streamed plan is
     one of its fused step, which `program.run` and `poet.Trainer` know.
 
-    `method` asks one schedule maker alone. `work_limit` counts work instead of seconds, so that an
-    answer repeats for a `seed`.
+    A plan for a microcontroller, or for a `target` of `poet.emit`, has an address for each tensor,
+    so that C can be written as it is. `method` asks one schedule maker alone. `work_limit` counts
+    work instead of seconds, so that an answer repeats for a `seed`.
 
     A problem without a schedule gives a Plan too: its `status` is `infeasible` (proven) or
     `unknown` and its `reason` says why. Ctrl-C gives the best plan so far, or, with nothing in
@@ -110,6 +115,7 @@ def plan(
         params=params,
         paging=paging,
         recompute=recompute,
+        target=target,
     )
     try:
         return plan_for(problem_of(problem, asked.runs_on), asked, effort, minimize, method)
@@ -136,6 +142,10 @@ def plan_for(
         limit = effort.time_limit_seconds
         raise PoetError(f"time_limit is {limit}; it must be 0 seconds or more")
     tried: list[Question] = []
+    placed = method in (None, PLANNER) and needs_addresses(problem, asked)
+    if placed:
+        needed = whole_budget
+        whole_budget = lambda nbytes: needed(nbytes + nbytes // 32)  # noqa: E731 gaps
 
     def each_place() -> Iterator[Question]:
         for place in asked_of(problem, asked, effort):
@@ -143,7 +153,7 @@ def plan_for(
             yield place
 
     try:
-        found = first_answer(each_place(), effort, method, minimize)
+        found = first_answer(each_place(), effort, method, minimize, placed=placed)
         if found.schedule:
             return found
     except Infeasible as nothing_left:  # of the RAM that was given
@@ -162,7 +172,9 @@ def asked_of(problem: Problem, asked: Terms, effort: Effort) -> Iterable[Questio
     """The questions to ask in turn, until one has an answer; for `ram="min"` the one in the least
     RAM."""
     found = questions(problem, asked)
-    return _with_smallest(list(found), effort) if asked.ram == MIN else found
+    if asked.ram != MIN:
+        return found
+    return _with_smallest(list(found), effort, needs_addresses(problem, asked))
 
 
 def first_answer(
@@ -171,18 +183,20 @@ def first_answer(
     method: str | None = None,
     minimize: Goal = "joules",
     known: Callable[[Question], tuple[Question, tuple[Schedule, ...]]] = lambda asked: (asked, ()),
+    placed: bool = False,
 ) -> Plan:
     """The answer of the first place that has one; the better of two where a place has a rival,
     which have half of the time each.
 
-    `known` adds to a question what is known of its answer.
+    `known` adds to a question what is known of its answer; `placed` asks for addresses, too.
     """
     found: Plan | None = None
     for place in places:
         part = _part(effort, 0.5) if place.has_rival or (found and found.schedule) else effort
         asked, starts = known(place)
         try:
-            plan = answer(asked, part, method, minimize, starts)
+            answers = partial(answer, method=method, minimize=minimize, starts=starts)
+            plan = answer_placed(asked, part, minimize, answers) if placed else answers(asked, part)
         except KeyboardInterrupt as stopped:
             if found is None or not found.schedule:
                 raise
@@ -293,13 +307,14 @@ def _rest(effort: Effort, started: float) -> Effort:
     return msgspec.structs.replace(effort, time_limit_seconds=max(0.0, left))
 
 
-def _with_smallest(asked: list[Question], effort: Effort) -> list[Question]:
-    """The question that a schedule was found for in the least RAM, with that as its budget.
+def _with_smallest(asked: list[Question], effort: Effort, placed: bool) -> list[Question]:
+    """The question that a schedule was found for in the least RAM, with that as its budget, and,
+    where tensors are `placed`, the gaps between them.
 
     Half of the time is for that, an equal part for each. Where nobody said how transfers take time,
     compute may wait for them, which takes the least RAM.
     """
-    from poet.planner.search.objectives import fewest_bytes
+    from poet.planner.search.objectives import fewest_bytes, tightest
 
     part = _part(effort, 0.5 / len(asked))
     found: list[tuple[int, Question]] = []
@@ -311,12 +326,17 @@ def _with_smallest(asked: list[Question], effort: Effort) -> list[Question]:
             smallest = fewest_bytes(graph, costs, budget, part, quick_search(graph, costs, part))
         except SearchInterrupted as stopped:
             schedule = stopped.solution.schedule
-            within = question.within(check(draft(graph, costs, budget, schedule)).peak_bytes)
+            within = question.within(tightest(graph, costs, budget, schedule)[1].peak_bytes)
             best = answer(within._replace(by_rates=None), _part(effort, 0.0), starts=(schedule,))
             raise PlanInterrupted(best) from None
         if smallest.schedule:
-            peak = check(draft(graph, costs, budget, smallest.schedule)).peak_bytes
-            found.append((peak, question.within(peak)))
+            peak = tightest(graph, costs, budget, smallest.schedule)[1].peak_bytes
+            within = question.within(peak)
+            if placed:
+                arena = arena_bytes(draft(graph, costs, budget, smallest.schedule))
+                peak = max(peak, arena or 0)
+                within = question.within(peak)._replace(placed=smallest.schedule)
+            found.append((peak, within))
     return [min(found, key=lambda each: each[0])[1]] if found else asked
 
 

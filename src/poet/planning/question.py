@@ -1,153 +1,39 @@
 """Question: what a person asks, out of words and into values.
 
-A `Problem` is what is to be planned: a training step, which may come with its own costs, and the
-same step with its updates fused. `Terms` are what is asked of the plan. Once it is decided where
-parameters live (`residency`), the two make a `Question`: graph, costs and budget.
+`Terms` are what is asked of the plan. Once it is decided where parameters live (`residency`), they
+and the `Problem` make a `Question`: graph, costs and budget.
 """
 
 import logging
 from collections.abc import Callable
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
 from poet.baselines.keep_all import kept_all
 from poet.calls.pieces.ways import LEAST_BYTES
-from poet.costs.analytic import analytic, with_workspaces
+from poet.costs.analytic import with_workspaces
+from poet.costs.counted import counted
 from poet.costs.streams import with_streams
 from poet.costs.tiles import with_tiles
 from poet.devices import find_device
 from poet.errors import Infeasible, PoetError
-from poet.planning.defaults import optimizer_for
-from poet.rewrites.granularity import Granularity
-from poet.tracer.by_name import layout_named
-from poet.tracer.layout import Layout
+from poet.firmware.boards import find_board
+from poet.planning.problem import Problem
+from poet.values.board_profile import BoardProfile
 from poet.values.device import PLAIN, Costs, Device
-from poet.values.files import decode_json, format_of, read_bytes
 from poet.values.graph import MAX_BYTES, Graph, Role, printable
-from poet.values.instances import Instance, decode_instance
-from poet.values.optimizers import parse_optimizer
 from poet.values.profile import Profile
 from poet.values.quantities import parse_bytes, parse_deadline
-from poet.values.schedule import Budget, Params, Residency, Transfers, places
+from poet.values.schedule import Budget, Params, Residency, Schedule, Transfers, places
 
 if TYPE_CHECKING:
-    from poet.tracer.program import Program
+    pass
 
 _log = logging.getLogger(__name__)
 MIN = "min"
 """The `ram` that asks for the smallest budget with a schedule."""
-
-
-class Problem:
-    """A step to plan. `costs` are those it brings along; `traced` is what a capture found.
-
-    `workspaces` says what each op of a graph of it takes where it will run, if somebody can tell.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        costs: Costs | None = None,
-        traced: Layout | None = None,
-        granularity: Granularity = "planning",
-        workspaces: Callable[[Graph], tuple[int, ...]] | None = None,
-    ) -> None:
-        self.graph, self.costs = graph, costs
-        self._traced, self._granularity = traced, granularity
-        self._by_rates: dict[str, tuple[Device, Costs]] = {}
-        self._workspaces = workspaces
-        self._workspaces_bytes: dict[str, tuple[int, ...]] = {}
-
-    @cached_property
-    def fused(self) -> Graph:
-        """The same step with weight gradients and their updates in one op, where that is known."""
-        if self._traced is None:
-            return self.graph
-        return self._traced.rewritten(self._granularity, fuse_updates=True).graph
-
-    @property
-    def has_pieces(self) -> bool:
-        """Whether the kernels of its ops are known, each of which may run piece by piece."""
-        return self._traced is not None
-
-    @cached_property
-    def in_pieces(self) -> Graph | None:
-        """The same step with an op for each kernel, so that each can run piece by piece; None where
-        the kernels are not known."""
-        if self._traced is None:
-            return None
-        return self._traced.rewritten("op", fuse_updates=True).graph
-
-    def by_rates(self, graph: Graph, board: Device) -> Costs:
-        """What either graph costs by a board's rates; counted once."""
-        known = self._by_rates.get(graph.fingerprint)
-        if known is None or known[0] is not board:
-            known = (board, analytic(graph, board))
-            self._by_rates[graph.fingerprint] = known
-        return known[1]
-
-    def where_it_runs(self, graph: Graph, board: Device) -> Costs:
-        """The same, with the workspaces that its ops have there; asked for once."""
-        costs, key = self.by_rates(graph, board), graph.fingerprint
-        if self._workspaces is None:
-            return costs
-        if key not in self._workspaces_bytes:
-            self._workspaces_bytes[key] = self._workspaces(graph)
-        return with_workspaces(costs, self._workspaces_bytes[key])
-
-
-def problem_of(
-    problem: "Problem | Instance | Graph | Program | str", board: Device | None = None
-) -> Problem:
-    """What may be planned, whatever it is given as; a model by name as it is trained on the
-    board."""
-    if isinstance(problem, Problem):
-        return problem
-    if isinstance(problem, str):
-        return read_problem(problem, board=board)
-    if isinstance(problem, Graph):
-        return Problem(problem)
-    if isinstance(problem, Instance):
-        return Problem(problem.graph, costs=problem.costs)
-    if not hasattr(problem, "traced"):
-        raise PoetError(
-            f"a {type(problem).__name__} cannot be planned: give a captured step "
-            "(poet.capture(model, …)), a graph, an instance, a file or a model's name"
-        )
-    return Problem(problem.graph, traced=problem.traced, granularity=problem.granularity)
-
-
-def read_problem(
-    text: str,
-    optimizer: str | None = None,
-    *,
-    board: Device | None = None,
-    granularity: Granularity = "planning",
-    fuse_updates: bool = False,
-    cache: bool = True,
-) -> Problem:
-    """An instance or a graph from a .json file, or a model by name; its optimizer is the usual one
-    on the board where nobody says."""
-    chosen = parse_optimizer(optimizer or optimizer_for(board))
-    if text.endswith(".json"):
-        data = read_bytes(text)
-        if format_of(data, text) is None:
-            return problem_of(decode_instance(data, text))
-        return Problem(decode_json(data, Graph, text))
-    traced = layout_named(text, chosen, cache=cache)
-    graph = traced.rewritten(granularity, fuse_updates).graph
-    return Problem(graph, traced=traced, granularity=granularity)
-
-
-def read_costs(path: str | Path) -> Costs | Profile:
-    """Costs, or a profile, from a .json file."""
-    data = read_bytes(path)
-    profiled = format_of(data, path) == "poet-profile/1"
-    return decode_json(data, Profile, path) if profiled else decode_json(data, Costs, path)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +43,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     `reserved_bytes` of it, where it is a size, are somebody else's. Tensors of `pinned_roles` that
     are given, at the start or halfway, or that the forward pass makes, are held in RAM by somebody
     else. `in_torch` says that PyTorch runs the plan, which takes more beside tiles than C does.
-    `machine` is where `costs` were measured, if they were.
+    `machine` is where `costs` were measured, if they were. `target` is the board that C is to be
+    written for; `counts` are what calls take on the board.
     """
 
     board: Device | None = None
@@ -172,6 +59,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     pinned_roles: tuple[Role, ...] = ()
     reserved_bytes: int = 0
     in_torch: bool = False
+    target: str | None = None
+    counts: BoardProfile | None = None
 
     @property
     def runs_on(self) -> Device | None:
@@ -179,6 +68,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return self.machine or self.board
 
     def __post_init__(self) -> None:
+        if self.target is not None:
+            find_board(self.target)
         for what, value, kinds in (
             ("transfers", self.transfers, (None, *get_args(Transfers))),
             ("params", self.params, get_args(Params)),
@@ -193,7 +84,7 @@ def terms(
     ram: str | int | None = None,
     deadline: str | float | None = None,
     *,
-    costs: Costs | Profile | None = None,
+    costs: Costs | Profile | BoardProfile | None = None,
     transfers: Transfers | None = None,
     params: Params = "auto",
     paging: bool = True,
@@ -201,9 +92,19 @@ def terms(
     pinned_roles: tuple[Role, ...] = (),
     reserved_bytes: int = 0,
     in_torch: bool = False,
+    target: str | None = None,
 ) -> Terms:
     """Terms out of words: a board by name, a profile for costs and machine in one."""
     board = find_device(device) if isinstance(device, str) else device
+    counts = None
+    if isinstance(costs, BoardProfile):
+        counts, costs = costs, None
+        if board is not None and board.name != counts.device.name:
+            raise PoetError(
+                f"the profile is of {counts.device.name}, not of {board.name or board.title}: give "
+                f'device="{counts.device.name}", or leave it out'
+            )
+        board = board or counts.device
     machine = costs.device if isinstance(costs, Profile) else None
     if isinstance(costs, Profile):
         costs = costs.costs
@@ -220,6 +121,8 @@ def terms(
         pinned_roles=pinned_roles,
         reserved_bytes=reserved_bytes,
         in_torch=in_torch,
+        target=target,
+        counts=counts,
     )
 
 
@@ -236,6 +139,8 @@ class Question(NamedTuple):
     tiled: Callable[[int | None], Costs] | None = None
     has_rival: bool = False
     """The next question may have a better answer."""
+    placed: Schedule = ()
+    """A schedule whose tensors have addresses within the budget, where one is known."""
 
     def within(self, ram_bytes: int | None) -> "Question":
         """The same question with another RAM budget. Ways that were known before stay known, so
@@ -284,7 +189,7 @@ def question(
                 'streamed parameters need a device, whose store they are read from: device="rpi4"'
             )
         if in_pieces:
-            tiled = partial(_with_tiles, costs, graph, board, asked.in_torch)
+            tiled = partial(_with_tiles, costs, graph, board, asked.in_torch, asked.counts)
             costs = tiled(_ram_bytes(asked))
         else:
             costs = with_streams(costs, graph, board, in_torch=asked.in_torch)
@@ -321,9 +226,14 @@ def question(
 
 
 def _with_tiles(
-    costs: Costs, graph: Graph, board: Device, in_torch: bool, ram_bytes: int | None
+    costs: Costs,
+    graph: Graph,
+    board: Device,
+    in_torch: bool,
+    counts: BoardProfile | None,
+    ram_bytes: int | None,
 ) -> Costs:
-    return with_tiles(costs, graph, board, ram_bytes, in_torch)
+    return with_tiles(costs, graph, board, ram_bytes, in_torch, counts)
 
 
 def _is_large_input(graph: Graph, i: int) -> bool:
@@ -355,6 +265,8 @@ def _costs(problem: Problem, asked: Terms, graph: Graph) -> Costs:
                 "costed by the machine's rates (poet profile --fuse-updates measures it)",
                 printable(graph.name),
             )
+        if asked.counts is not None:
+            return counted(graph, board, asked.counts)
         return problem.where_it_runs(graph, board)
     if given.graph != graph.fingerprint:
         raise PoetError(
@@ -370,10 +282,14 @@ def _costs(problem: Problem, asked: Terms, graph: Graph) -> Costs:
 
 
 def _ram_bytes(asked: Terms) -> int | None:
-    ram = asked.ram
+    ram, target = asked.ram, None if asked.target is None else find_board(asked.target)
     if ram is None or ram == MIN:
-        return asked.board.available_bytes if asked.board else None
+        limits = [] if asked.board is None else [asked.board.available_bytes]
+        limits += [] if target is None else [target.free_bytes]
+        return min(limits, default=None)
     nbytes = parse_bytes(ram, "RAM budget")
+    if target is not None and nbytes > target.free_bytes:
+        raise PoetError(target.refusal(nbytes))
     if asked.reserved_bytes and nbytes <= asked.reserved_bytes:
         raise Infeasible(
             f"the budget is {nbytes:,} bytes; the store's buffers alone take "

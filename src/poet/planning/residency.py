@@ -12,7 +12,8 @@ from typing import get_args
 import msgspec
 
 from poet.planning.defaults import runs_c
-from poet.planning.question import Problem, Question, Terms, question
+from poet.planning.problem import Problem
+from poet.planning.question import Question, Terms, question
 from poet.values.graph import MAX_BYTES, Graph
 from poet.values.plan import Plan
 from poet.values.quantities import parse_share

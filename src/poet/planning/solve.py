@@ -143,13 +143,13 @@ def _best_in_hand(
     own = method in (None, PLANNER)
     best: tuple[float, _Answer] | None = None
     for solution in in_hand:
-        report = check(draft(graph, costs, budget, solution.schedule))
+        within, report = _replayed(graph, costs, budget, solution.schedule, minimize)
         value = reached(report, minimize)
         if report.valid and (best is None or value <= best[0]):
             if not own:  # its bound is one for schedules of its kind alone
                 solution = Solution(status="feasible", schedule=solution.schedule)
             solver = f"{PLANNER} (interrupted)" if own else f"{method} (interrupted)"
-            best = value, _Answer(solution=solution, solver=solver, report=report)
+            best = value, _Answer(solution=solution, solver=solver, report=report, budget=within)
     return None if best is None else best[1]
 
 
@@ -159,6 +159,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     solution: Solution
     solver: str
     report: Report | None = None
+    budget: Budget | None = None
+    """What it was replayed under, where that is less than was asked for."""
 
 
 def ask(
@@ -202,7 +204,7 @@ def _planned(
         solution = search(graph, prices, budget, left, starts, makers)
     if solution.status != "feasible":
         return _Answer(solution=solution, solver="")
-    report = check(draft(graph, costs, budget, solution.schedule))
+    within, report = _replayed(graph, costs, budget, solution.schedule, minimize)
     if report.violation is not None:
         raise AssertionError(f"the planner returned a wrong schedule: {report.violation}")
     first = start.solution.first_seconds
@@ -211,7 +213,18 @@ def _planned(
     timed = msgspec.structs.replace(solution, first_seconds=first)
     untouched = start.report is not None and solution.schedule == start.solution.schedule
     solver = start.solver if untouched else f"{PLANNER} ({effort.solver})"
-    return _Answer(solution=timed, solver=solver, report=report)
+    return _Answer(solution=timed, solver=solver, report=report, budget=within)
+
+
+def _replayed(
+    graph: Graph, costs: Costs, budget: Budget, schedule: Schedule, minimize: Goal
+) -> tuple[Budget, Report]:
+    """What a schedule comes to, and under which budget: the least, where bytes are minimised."""
+    if minimize != "bytes":
+        return budget, check(draft(graph, costs, budget, schedule))
+    from poet.planner.search.objectives import tightest  # numpy, behind the planner
+
+    return tightest(graph, costs, budget, schedule)
 
 
 def quick_search(graph: Graph, costs: Costs, effort: Effort) -> Callable[[Budget], Solution]:
@@ -323,7 +336,7 @@ def _as_plan(
         prices=solution.prices if minimize == "joules" else None,
         solver=answer.solver,
         reason=solution.reason,
-        budget=budget,
+        budget=answer.budget or budget,
         schedule=solution.schedule if report else (),
         graph=graph,
         costs=costs,

@@ -1,6 +1,7 @@
 """Explanations: what a plan does with the tensors, and what a little more would save."""
 
 from poet.referee.verdict import Report
+from poet.values.graph import printable
 from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text
 from poet.values.schedule import Compute, PageIn, PageOut
@@ -57,6 +58,8 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
             f"read and {bytes_text(report.streamed_out_bytes)} written, "
             f"{amount_text(report.transfer_joules - page_joules, 'J')}",
         ))  # fmt: skip
+    if plan.written:
+        rows.append(("written", written_text(plan)))
     rows.append(("peak at", peak_text(plan, report)))
     if plan.prices is not None and plan.joules:
         for what, saved in (
@@ -67,6 +70,15 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
                 share = _share(saved / 100 / plan.joules)
                 rows.append((what, f"would save {share} (duals of the relaxation)"))
     return rows
+
+
+def written_text(plan: Plan) -> str:
+    """What a step writes to the store, which wears: in all, and the tensors with the most of it."""
+    most = sorted(plan.written.items(), key=lambda item: (-item[1], item[0]))[:3]
+    names = (f"{printable(plan.graph.tensors[i].name)} {nbytes:,} B" for i, nbytes in most)
+    more = len(plan.written) - len(most)
+    rest = f", {more:,} more" if more > 0 else ""
+    return f"{bytes_text(sum(plan.written.values()))} a step: {', '.join(names)}{rest}"
 
 
 def _share(share: float) -> str:

@@ -63,16 +63,18 @@ def check_kind(path: Path) -> None:
 
 def write_frontier(found: Frontier, path: Path, force: bool = False) -> None:
     check_kind(path)
-    content: str | bytes
-    if path.suffix == ".csv":
-        content = _csv(found)
-    elif path.suffix == ".json":
-        content = msgspec.json.format(msgspec.json.encode(found))
-    elif path.suffix == ".html":
-        content = _html(found)
-    else:
-        content = _picture(found, path.suffix.removeprefix("."))
-    write_text(content, path, force)
+    write_text(content_of(found, path.suffix), path, force)
+
+
+def content_of(found: Frontier, suffix: str) -> str | bytes:
+    """The file of one of the kinds in `SUFFIXES`."""
+    if suffix == ".csv":
+        return _csv(found)
+    if suffix == ".json":
+        return msgspec.json.format(msgspec.json.encode(found))
+    if suffix == ".html":
+        return _html(found)
+    return _picture(found, suffix.removeprefix("."))
 
 
 def curves(found: Frontier) -> dict[str, list[tuple[int, float]]]:
@@ -114,7 +116,7 @@ def _scale(found: Frontier) -> tuple[float, str]:
     return 1.0, "bytes"
 
 
-def _top(found: Frontier) -> tuple[float, str]:
+def top_percent(found: Frontier) -> tuple[float, str]:
     """The highest percentage to draw, and in words who is beyond it.
 
     One method that takes eight times the energy would press all others together.
@@ -172,7 +174,7 @@ def figure(found: Frontier) -> Any:
             x=log10(place) if is_wide else place, y=1.0, yref="paper", text="knee",
             showarrow=False, xanchor="left", yanchor="top",
         )  # fmt: skip
-    top, beyond = _top(found)
+    top, beyond = top_percent(found)
     grid = {"gridcolor": "rgba(128,128,128,0.3)", "zeroline": False}
     made.update_layout(
         title={
@@ -256,7 +258,7 @@ def _picture(found: Frontier, kind: str) -> bytes:
     axes.set_ylabel("energy (% of keeping everything in RAM)")
     axes.set_title(f"{_plain(found.place)}: energy of a training step")
     axes.set_xlim(left=0)
-    top, beyond = _top(found)
+    top, beyond = top_percent(found)
     axes.set_ylim(100 - 0.04 * (top - 100), top)
     if beyond:
         drawn.text(0.99, 0.01, beyond, ha="right", fontsize=7, color="#666666")

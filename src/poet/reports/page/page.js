@@ -163,14 +163,16 @@ function showTheme() {
   themeButton.textContent = isDark() ? "Light" : "Dark";
 }
 
+function showThemeAs(dark) {
+  chosenTheme = dark ? "dark" : "light";
+  showTheme();
+  draw();
+}
+
 function start() {
   showTheme();
   themeButton.hidden = false;
-  themeButton.addEventListener("click", () => {
-    chosenTheme = isDark() ? "light" : "dark";
-    showTheme();
-    draw();
-  });
+  themeButton.addEventListener("click", () => showThemeAs(!isDark()));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     showTheme();
     draw();

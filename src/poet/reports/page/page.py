@@ -1,17 +1,14 @@
 """The page: one HTML file with everything inside, which opens anywhere and asks nobody.
 
 Words and tables are written here; two charts are drawn by the scripts in this folder from a payload
-of JSON. A content security policy allows exactly these scripts, by their hashes, and no request at
-all, so that even a name that slipped through as markup could do nothing.
+of JSON.
 """
 
-from base64 import b64encode
 from collections.abc import Iterable
-from hashlib import sha256
-from importlib import resources
 
 from poet.errors import MissingPackage
 from poet.reports.page import sections
+from poet.reports.page.document import document, own_file, without_charts
 from poet.reports.page.markup import Markup, join, tag
 from poet.reports.page.palette import KINDS, STATES, Paint
 from poet.reports.page.payload import encoded
@@ -19,14 +16,14 @@ from poet.reports.page.view import PlanView
 from poet.values.graph import printable
 from poet.values.quantities import short_bytes_text
 
-_SCRIPTS = ("units.js", "ram.js", "map.js", "page.js")
+_SCRIPTS = ("amounts.js", "units.js", "ram.js", "map.js", "page.js", "framed.js")
 
 
 def page(view: PlanView) -> str:
     """The whole file."""
-    scripts = [_plotly(), "\n".join(_own_file(name) for name in _SCRIPTS)]
-    if not view.history.events:
-        scripts = [_own_file("theme_only.js")]
+    scripts = without_charts()
+    if view.history.events:
+        scripts = [_plotly(), "\n".join(own_file(name) for name in _SCRIPTS)]
     parts = [sections.header(view), sections.warnings(view)]
     if view.has_schedule:
         parts += [sections.tiles(view), sections.proof(view)]
@@ -40,40 +37,9 @@ def page(view: PlanView) -> str:
             parts.append(sections.proof(view))
         parts.append(sections.ladder(view))
         parts += [sections.asked_and_guaranteed(view), sections.comparison(view)]
-    return _document(view, join(*parts), scripts)
-
-
-def _document(view: PlanView, body: Markup, scripts: list[str]) -> str:
-    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
-    policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{printable(view.plan.graph.name)}: a plan by POET"),
-        tag("style", Markup(_own_file("page.css"))),
-    )
+    title = f"{printable(view.plan.graph.name)}: a plan by POET"
     data = tag("script", Markup(encoded(view)), type="application/json", id="data")
-    inner = tag(
-        "body",
-        tag("main", body),
-        data if view.history.events else None,
-        *(tag("script", Markup(script)) for script in scripts),
-    )
-    return f"<!doctype html>\n{tag('html', head, inner, lang='en')}\n"
-
-
-def _hash(script: str) -> str:
-    return b64encode(sha256(script.encode()).digest()).decode()
-
-
-def _own_file(name: str) -> str:
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+    return document(title, join(*parts), scripts, data if view.history.events else None)
 
 
 def _plotly() -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from poet.reports.page.document import theme_button
 from poet.reports.page.figures import TOP, OpFigures
 from poet.reports.page.markup import Child, Markup, join, tag
 from poet.reports.page.view import PlanView, bound_text, device_text
@@ -48,7 +49,7 @@ def header(view: PlanView) -> Markup:
             tag("h1", printable(plan.graph.name)),
             tag("p", "costs: ", device_text(plan.costs), " ", badge, class_="where"),
         ),
-        tag("button", "Dark", type="button", id="theme", class_="quiet", hidden=True),
+        theme_button(),
     )
 
 

@@ -10,9 +10,11 @@ function showTheme() {
   themeButton.textContent = isDark ? "Light" : "Dark";
 }
 
-themeButton.hidden = false;
-themeButton.addEventListener("click", () => {
-  isDark = !isDark;
+function showThemeAs(dark) {
+  isDark = dark;
   showTheme();
-});
+}
+
+themeButton.hidden = false;
+themeButton.addEventListener("click", () => showThemeAs(!isDark));
 showTheme();

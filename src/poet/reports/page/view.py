@@ -10,7 +10,7 @@ import msgspec
 
 from poet.baselines.keep_all import kept_all
 from poet.devices import device_names, find_device
-from poet.planning.compare import Row
+from poet.planning.rows import Row
 from poet.referee.verdict import Report
 from poet.reports.explain import complaints, peak_text
 from poet.reports.page.figures import CostShare, OpFigures, cost_shares, costly_ops

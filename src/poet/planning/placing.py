@@ -1,0 +1,139 @@
+"""Placing: a plan for C is one whose tensors have addresses.
+
+A schedule says what is in RAM at once, and C needs an address for each tensor. Where no addresses
+are found without gaps that would push the arena over the budget, the step is planned again with as
+much less RAM as the gaps took. What is handed on brings its addresses along, so that the C that is
+written is what was planned. Bounds are those of the whole budget.
+"""
+
+from collections.abc import Callable
+from math import inf
+
+import msgspec
+
+from poet.errors import PoetError
+from poet.planning.defaults import runs_c
+from poet.planning.problem import Problem
+from poet.planning.question import Question, Terms
+from poet.referee.replay import check
+from poet.values.plan import Arena, Plan, PlanInterrupted, draft
+from poet.values.progress import SearchProgress
+from poet.values.schedule import OPTIMAL_GAP, Effort, Goal, Schedule
+
+TRIES = 5
+_AGAIN = 0.25
+"""The share of the time that each further plan may take."""
+
+Answers = Callable[[Question, Effort], Plan]
+
+
+def needs_addresses(problem: Problem, asked: Terms) -> bool:
+    """Whether C is to be written of a plan: for a target, or for so small a board."""
+    wanted = asked.target is not None or (runs_c(asked.board) and not asked.in_torch)
+    return wanted and all(op.calls for op in problem.graph.ops)
+
+
+def arena_bytes(plan: Plan) -> int | None:
+    """What addresses for its tensors take; None where its ops do not say what lies where."""
+    arena = _with_arena(plan, plan.budget.ram_bytes).arena
+    return None if arena is None else arena.nbytes
+
+
+def answer_placed(asked: Question, effort: Effort, minimize: Goal, answers: Answers) -> Plan:
+    """The answer to a question, with addresses; without a schedule where none are found."""
+    limit = asked.budget.ram_bytes
+    try:
+        first = found = answers(asked, effort)
+    except PlanInterrupted as stopped:
+        raise PlanInterrupted(_with_arena(stopped.plan, limit)) from None
+    if not first.schedule:
+        return first
+    again = msgspec.structs.replace(effort, time_limit_seconds=_AGAIN * effort.time_limit_seconds)
+    least, room = inf, limit
+    for _ in range(TRIES):
+        if effort.progress is not None:
+            effort.progress(
+                SearchProgress(
+                    seconds=found.solve_seconds or 0.0, joules=found.joules,
+                    bound_joules=found.bound_joules or 0.0, placing=True,
+                )
+            )  # fmt: skip
+        placed = _with_arena(found, limit)
+        if placed.arena is None:
+            return placed  # no C can be written for it: who writes it says why
+        if limit is None or placed.arena.nbytes <= limit:
+            whole = placed if found is first else _of_whole(placed, first, minimize)
+            return _with_room(whole) if minimize == "bytes" else whole
+        assert room is not None
+        least = min(least, placed.arena.nbytes)
+        room = min(room, found.peak_bytes or room) - (placed.arena.nbytes - limit)
+        if room <= 0:
+            break
+        smaller = msgspec.structs.replace(asked.budget, ram_bytes=room)
+        found = answers(asked._replace(budget=smaller), again)
+        if not found.schedule:
+            break
+    if asked.placed:
+        return _of_whole(_with_arena(_replayed(first, asked.placed), limit), first, minimize)
+    return msgspec.structs.replace(
+        first,
+        status="unknown",
+        reason=(
+            f"its tensors, {first.peak_bytes or 0:,} bytes at the most, found no addresses in "
+            f"{limit or 0:,} bytes: with gaps they take {least:,}."
+        ),
+        schedule=(), joules=None, seconds=None, peak_bytes=None, gap=None, bound_joules=None,
+        bound_seconds=None, bound_bytes=None, bound_source=None, bound_any_order_joules=None,
+        prices=None, first_seconds=None, arena=None,
+    )  # fmt: skip
+
+
+def _with_arena(plan: Plan, limit: int | None) -> Plan:
+    """The plan with the addresses found for it, above the limit too; as it is where its ops do not
+    say what lies where."""
+    from poet.firmware.place.arena import placed  # numpy: not for `poet --help`
+
+    try:
+        found = placed(plan, limit).placement
+    except PoetError:
+        return plan
+    return msgspec.structs.replace(
+        plan, arena=Arena(nbytes=found.arena_bytes, offsets=found.offsets)
+    )
+
+
+def _with_room(plan: Plan) -> Plan:
+    """A plan in as few bytes as were found, which is all that its budget says: and the gaps."""
+    budget, arena = plan.budget, plan.arena
+    assert arena is not None
+    if budget.ram_bytes is None or arena.nbytes <= budget.ram_bytes:
+        return plan
+    budget = msgspec.structs.replace(budget, ram_bytes=arena.nbytes)
+    return msgspec.structs.replace(plan, budget=budget)
+
+
+def _replayed(plan: Plan, schedule: Schedule) -> Plan:
+    """The same plan with another schedule, and what that comes to."""
+    report = check(draft(plan.graph, plan.costs, plan.budget, schedule))
+    return msgspec.structs.replace(
+        plan, schedule=schedule, joules=report.joules, seconds=report.seconds,
+        peak_bytes=report.peak_bytes, arena=None,
+    )  # fmt: skip
+
+
+def _of_whole(plan: Plan, first: Plan, minimize: Goal) -> Plan:
+    """A plan for a part of the budget as one for all of it: what bounds the first bounds it."""
+    field = {"joules": "joules", "seconds": "seconds", "bytes": "peak_bytes"}[minimize]
+    value, bound = getattr(plan, field), first.bound
+    gap = None
+    if bound is not None:
+        gap = (value - bound) / value if value else 0.0
+    closed = 0.0 if minimize == "bytes" else OPTIMAL_GAP
+    return msgspec.structs.replace(
+        plan,
+        status="optimal" if gap is not None and gap <= closed else "feasible",
+        bound_joules=first.bound_joules, bound_seconds=first.bound_seconds,
+        bound_bytes=first.bound_bytes, bound_source=first.bound_source,
+        bound_any_order_joules=first.bound_any_order_joules, gap=gap, prices=first.prices,
+        floor_bytes=first.floor_bytes, budget=first.budget,
+    )  # fmt: skip

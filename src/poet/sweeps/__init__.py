@@ -1,0 +1,1 @@
+"""Grids of plans: models × devices × budgets × methods, on this machine or a Ray cluster."""
