@@ -22,7 +22,7 @@ from rich.console import Console
 
 import poet
 from benchmarks.lessons import HELD_OUT, accuracy, network_of, write_samples
-from poet.firmware.card.image import header_of
+from poet.firmware.card.commits import commit_of
 from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import StepCounts, emulate
 from poet.firmware.write.folder import read_folder
@@ -50,7 +50,7 @@ def bert_base() -> None:
     while len(steps) < STEPS:
         if before.exists():  # a step was begun and not ended
             before.replace(card)
-        assert header_of(card).steps_done == len(steps)
+        assert commit_of(card).steps_done == len(steps)
         copy = HOME / "card.copy"
         shutil.copyfile(card, copy)
         copy.replace(before)

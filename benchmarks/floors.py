@@ -10,7 +10,8 @@ from rich.console import Console
 
 from poet.planner.proof.floor import memory_floor
 from poet.planning.advice import enough_bytes
-from poet.planning.question import Question, read_problem, terms
+from poet.planning.problem import read_problem
+from poet.planning.question import Question, terms
 from poet.planning.residency import questions
 from poet.reports.tables import print_table
 from poet.zoo import MODELS

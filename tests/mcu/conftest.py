@@ -71,9 +71,10 @@ def planned(shared: Path) -> Planner:
 
     def plan(
         model: str, ram: int | str, optimizer: str = "sgd?momentum=0.9", params: Params = "paged",
-        method: str | None = None,
+        method: str | None = None, within: float | None = None,
     ) -> Plan:  # fmt: skip
-        key = (model, ram, optimizer, params, method)
+        """`within` waits for a plan so near to its bound; else what is there soon will do."""
+        key = (model, ram, optimizer, params, method, within)
         file = shared / f"{hashlib.sha256(repr(key).encode()).hexdigest()}.json"
         if key not in known and file.exists():
             known[key] = poet.read_json(file, Plan)
@@ -83,8 +84,8 @@ def planned(shared: Path) -> Planner:
             program = capture_named(name, parse_optimizer(optimizer), fuse_updates=fuse)
             limit = parse_bytes(ram)
             ask = partial(
-                poet.plan, program, device="nrf52840", params=params, method=method, gap=0.02,
-                time_limit=3,
+                poet.plan, program, device="nrf52840", params=params, method=method,
+                gap=within or 0.02, time_limit=60 if within else 3,
             )  # fmt: skip
             made = ask(ram=int(limit / ROOM))
             if not made.schedule:  # there is next to no choice
@@ -137,10 +138,12 @@ def emitted(tmp_path: Path, references: None) -> Emitter:
 
 
 def built_kernels(folder: Path, names: tuple[str, ...]) -> ctypes.CDLL:
-    """A library of some files of kernels; what train.c does with a bad index is not in it."""
+    """A library of some files of kernels; what poet.c does with a bad index is not in it."""
     stub = folder / "stub.c"
-    stub.write_text('#include "kernels.h"\nvoid no_such_index(int64_t i, int32_t n)\n'
-                    "{\n    (void)i;\n    (void)n;\n    __builtin_trap();\n}\n")  # fmt: skip
+    stub.write_text('#include "kernels.h"\nvoid poet_no_such_index(int64_t i, int32_t n)\n'
+                    "{\n    (void)i;\n    (void)n;\n    __builtin_trap();\n}\n"
+                    "void poet_check_failed(uint32_t op)\n{\n    (void)op;\n"
+                    "    __builtin_trap();\n}\n")  # fmt: skip
     files = [str(stub), *(str(SOURCES / f"{name}.c") for name in names)]
     path = folder / "kernels.so"
     words = [*FLAGS.split(), f"-I{SOURCES}", "-fPIC", "-shared"]

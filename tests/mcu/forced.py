@@ -10,14 +10,17 @@ from pathlib import Path
 import msgspec
 
 from poet.baselines.paging_greedy import _Pager
-from poet.calls.pieces.ways import Choice, streamable, way_of
+from poet.calls.pieces.choices import Choice
+from poet.calls.pieces.ways import streamable, way_of
 from poet.costs.analytic import analytic
 from poet.costs.tiles import _Op
 from poet.devices import find_device
-from poet.firmware.card.image import Header, card_layout, read_tensors, write_image
+from poet.firmware.card.commits import Commit, Order
+from poet.firmware.card.image import read_tensors, write_image
+from poet.firmware.card.layout import CardLayout, card_layout
 from poet.firmware.emit import _records, _tensors
 from poet.firmware.place.arena import placed
-from poet.firmware.write.folder import write_folder
+from poet.firmware.write.folder import SAVE_EVERY, write_folder
 from poet.referee.replay import check
 from poet.tracer.by_name import capture_named
 from poet.values.device import PLAIN, Costs, Run
@@ -88,21 +91,31 @@ def with_random_ways(
     return msgspec.structs.replace(costs, ops=tuple(ops)), ways
 
 
-def trained_on_host(
-    plan: Plan, folder: Path, steps: int = 2, extra: str = ""
-) -> tuple[dict[int, bytes], list[str]]:
-    """What is on the card after some steps of a plan in C, and what the firmware said of them."""
+def written_for_host(
+    plan: Plan, folder: Path, steps: int = 2, save_every: int = SAVE_EVERY
+) -> CardLayout:
+    """The C of a plan and its card, without what PyTorch makes of it."""
     graph = plan.graph
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     records = _records(graph, None, 2, 0)
     card = card_layout(plan, len(records))
-    write_folder(folder, plan, None, placed(plan, None), None, card, steps, 0.01)
-    header = Header(
-        steps_to_do=steps, steps_done=0, samples=len(records), data_at=card.data_at, seed=0,
-        learning_rate=0.01, fingerprint=graph.fingerprint,
+    write_folder(folder, plan, None, placed(plan, None), None, card, steps, 0.01, save_every)
+    commit = Commit(
+        generation=0, steps_done=0, side=0, seed=0, learning_rate=0.01,
+        fingerprint=graph.fingerprint,
     )  # fmt: skip
-    write_image(folder / "card.img", graph, card, header, _tensors(graph, None, 0), records)
+    order = Order(stop_at=steps, samples=len(records))
+    tensors = _tensors(graph, None, 0)
+    write_image(folder / "card.img", graph, card, commit, order, tensors, records)
+    return card
+
+
+def trained_on_host(
+    plan: Plan, folder: Path, steps: int = 2, extra: str = ""
+) -> tuple[dict[int, bytes], list[str]]:
+    """What is on the card after some steps of a plan in C, and what the firmware said of them."""
+    card = written_for_host(plan, folder, steps)
     subprocess.run(["make", "-s", "-C", str(folder), f"EXTRA={extra}"], check=True)
     done = subprocess.run(
         [str(folder / "train")], cwd=folder, capture_output=True, text=True, check=False
@@ -110,5 +123,5 @@ def trained_on_host(
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stdout + done.stderr)
     said = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("step")]
-    found = read_tensors(folder / "card.img", graph, card)
+    found = read_tensors(folder / "card.img", plan.graph, card)
     return {i: array.tobytes() for i, array in found.items()}, said

@@ -303,3 +303,42 @@ def planes() -> Any:
     torch.manual_seed(0)
     example = (torch.randn(2, 2, 32, 36), torch.randint(0, 3, (2, 24, 24)))
     return Planes(), example, cross_entropy
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(40, 8)
+        self.layers = nn.Sequential(
+            nn.Linear(8, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.2), nn.Linear(24, 5)
+        )
+
+    def forward(self, words: Tensor) -> Tensor:
+        made: Tensor = self.layers(self.table(words).mean(1))
+        return made
+
+
+class Watched(nn.Module):
+    """A model that looks at its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if (x.abs() > 100).any():
+            raise ValueError("what was measured is out of range")
+        made: Tensor = self.head(relu(self.inner(x)))
+        return made
+
+
+def watched() -> Any:
+    torch.manual_seed(0)
+    return Watched(), (torch.randn(2, 4), torch.randint(0, 3, (2,))), cross_entropy
+
+
+def words() -> Any:
+    """A table of words, of which a step looks up six."""
+    torch.manual_seed(0)
+    example = (torch.randint(0, 40, (2, 3)), torch.randint(0, 5, (2,)))
+    return Words(), example, cross_entropy

@@ -64,6 +64,23 @@ def test_functions_are_close(
     assert steps_apart(applied(library, name, values), exact(values.astype(np.float64))) <= most
 
 
+def test_sine_and_cosine_of_any_number() -> None:
+    """Large ones, too: what is left of 1e30 turns is in the bits of 2 / pi far behind the point."""
+    found = built(Path(SOURCES) / "sine.c")
+    assert found is not None
+    bits = np.random.default_rng(2).integers(0, 0x7F800000, 20_000, dtype=np.uint32)
+    values = np.concatenate([bits.view(np.float32), -floats(0, 100), single(0, -0.0, 1e30)])
+    for name, exact in (("poet_sine", np.sin), ("poet_cosine", np.cos)):
+        function = getattr(found, name)
+        function.restype, function.argtypes = (
+            ctypes.c_float,
+            [ctypes.c_float] * 3 + [ctypes.c_void_p],
+        )
+        made = np.array([function(float(x), 0, 0, None) for x in values], dtype=np.float32)
+        assert steps_apart(made, exact(values.astype(np.float64))) <= 3, name
+        assert np.isnan(function(np.inf, 0, 0, None)), name
+
+
 def test_ends_of_the_range(library: ctypes.CDLL) -> None:
     values = single(-200, -104, 88.8, 0, np.inf, -np.inf)
     assert applied(library, "poet_exp", values).tolist() == [0, 0, np.inf, 1, np.inf, 0]

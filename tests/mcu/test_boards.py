@@ -23,12 +23,14 @@ CASES = {
     "resnet8": (f"{NETS}:resnet8", "120 KB", ("netduinoplus2",)),
     "separable": (f"{NETS}:separable", "48 KB", ("netduinoplus2",)),
 }
+WITHIN = {"resnet8": 0.3}
+"""A plan that only pages, which is the first there is, has a gap of 0.42."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_boards_train_as_the_host_does(name: str, planned: Planner, emitted: Emitter) -> None:
     model, ram, targets = CASES[name]
-    plan = planned(model, ram)
+    plan = planned(model, ram, within=WITHIN.get(name))
     host = emitted(plan)
     _, plan = read_folder(host)  # the plan that was placed
     assert emulate(host).differences == ()
@@ -54,7 +56,7 @@ def assert_inside(run: Emulation, target: str) -> None:
 
 
 def test_networks_on_boards_really_page_and_recompute(planned: Planner) -> None:
-    plan = planned(*CASES["resnet8"][:2])
+    plan = planned(*CASES["resnet8"][:2], within=WITHIN["resnet8"])
     assert plan.recomputed > 0
     assert plan.paged_bytes > 100_000
 

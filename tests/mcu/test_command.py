@@ -100,7 +100,7 @@ def test_transfers_that_were_not_planned_are_a_failed_check(
     plan, out = written(planned(MLP, "13 KB"), tmp_path), tmp_path / "fw"
     assert poet_command("emit", plan, "-o", out).code == 0
     source = (out / "step.c").read_text()
-    line = next(line for line in source.splitlines() if line.strip().startswith("page_out("))
+    line = next(line for line in source.splitlines() if line.strip().startswith("poet_page_out("))
     (out / "step.c").write_text(source.replace(line, line + "\n" + line, 1))
     done = poet_command("emulate", out, "--edited")
     assert done.code == 5

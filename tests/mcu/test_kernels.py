@@ -19,8 +19,11 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     names = (
         "arithmetic",
         "conv",
+        "conv_plane",
+        "conv_sums",
         "conv_weight",
         "matmul",
+        "matmul_row",
         "norm",
         "pointwise",
         "pooling",
@@ -99,10 +102,10 @@ def test_convolutions(kernels: ctypes.CDLL) -> None:
 
         whole = shape(case["outs"])
         y, dx, dw, db = (torch.full(t.shape, torch.nan) for t in (exact, x, w, b))
-        kernels.conv(at(y), at(x), at(w), at(b), whole)
-        kernels.conv_input_gradient(at(dx), at(g), at(w), whole)
-        kernels.conv_weight_gradient(at(dw), at(g), at(x), whole)
-        kernels.conv_bias_gradient(at(db), at(g), whole)
+        kernels.poet_conv(at(y), at(x), at(w), at(b), whole)
+        kernels.poet_conv_input_gradient(at(dx), at(g), at(w), whole)
+        kernels.poet_conv_weight_gradient(at(dw), at(g), at(x), whole)
+        kernels.poet_conv_bias_gradient(at(db), at(g), whole)
         assert same(y, exact.detach()), case
         for found, known in zip((dx, dw, db), double, strict=True):
             assert known.grad is not None
@@ -113,9 +116,9 @@ def test_convolutions(kernels: ctypes.CDLL) -> None:
             for row in range(0, case["outs"], 4):
                 rows = min(4, case["outs"] - row)
                 tile, some = w[row : row + rows].clone(), shape(rows)
-                kernels.conv(at(y2[:, row:]), at(x), at(tile), at(b[row:]), some)
-                kernels.conv_input_gradient_part(at(dx2), at(g[:, row:]), at(tile), some, 1)
-                kernels.conv_weight_gradient(at(dw2[row:]), at(g[:, row:]), at(x), some)
+                kernels.poet_conv(at(y2[:, row:]), at(x), at(tile), at(b[row:]), some)
+                kernels.poet_conv_input_gradient_part(at(dx2), at(g[:, row:]), at(tile), some, 1)
+                kernels.poet_conv_weight_gradient(at(dw2[row:]), at(g[:, row:]), at(x), some)
             assert all(torch.equal(p, q) for p, q in ((y, y2), (dx, dx2), (dw, dw2))), case
 
 
@@ -130,7 +133,7 @@ def test_products_in_every_layout(kernels: ctypes.CDLL) -> None:
         out = torch.full((m, n), torch.nan)
         block = chance.choice((4, 64))
         strides = (*a.stride(), *b.stride(), n, block)
-        kernels.matmul(at(out), at(a), at(b), at(row), struct(m, n, k, *strides))
+        kernels.poet_matmul(at(out), at(a), at(b), at(row), struct(m, n, k, *strides))
         exact = a.double() @ b.double() + (0 if row is None else row.double())
         assert same(out, exact), (m, n, k, a.stride(), b.stride())
         # Columns a tile, and a sum over k in tiles of whole blocks: the same bits.
@@ -138,12 +141,12 @@ def test_products_in_every_layout(kernels: ctypes.CDLL) -> None:
         for j in range(0, n, 3):
             some = struct(m, min(3, n - j), k, *strides)
             part = None if row is None else row[j:]
-            kernels.matmul(at(columns[:, j:]), at(a), at(b[:, j:]), at(part), some)
+            kernels.poet_matmul(at(columns[:, j:]), at(a), at(b[:, j:]), at(part), some)
         assert torch.equal(columns, out)
         for j in range(0, k, 2 * block):
             some = struct(m, n, min(2 * block, k - j), *strides)
-            kernels.matmul_part(at(sums), at(a[:, j:]), at(b[j:]), at(None), some, 1)
-        kernels.matmul(at(out), at(a), at(b), at(None), struct(m, n, k, *strides))
+            kernels.poet_matmul_part(at(sums), at(a[:, j:]), at(b[j:]), at(None), some, 1)
+        kernels.poet_matmul(at(out), at(a), at(b), at(None), struct(m, n, k, *strides))
         assert torch.equal(sums, out)
 
 
@@ -163,13 +166,13 @@ def test_pools(kernels: ctypes.CDLL, ceil: bool) -> None:
         )
         plain = (6, *size, *best.shape[2:], *kernel, *stride, *padding, 1, 1)
         y, i = torch.empty(best.shape), torch.empty(best.shape, dtype=torch.int64)
-        kernels.max_pool(at(y), at(i), at(x), struct(*plain, 1, 0))
+        kernels.poet_max_pool(at(y), at(i), at(x), struct(*plain, 1, 0))
         assert same(y, best.detach())
         assert torch.equal(i, where)
         g = torch.randn(best.shape)
         best.backward(g.double())  # type: ignore[no-untyped-call]
         dx = torch.empty(x.shape)
-        kernels.max_pool_gradient(at(dx), at(g), at(i), struct(*plain, 1, 0))
+        kernels.poet_max_pool_gradient(at(dx), at(g), at(i), struct(*plain, 1, 0))
         assert wide.grad is not None
         assert same(dx, wide.grad)
         counted = chance.random() < 0.5
@@ -177,10 +180,10 @@ def test_pools(kernels: ctypes.CDLL, ceil: bool) -> None:
         mean = F.avg_pool2d(wide, kernel, stride, padding, ceil, counted)
         shape = struct(6, *size, *mean.shape[2:], *kernel, *stride, *padding, 1, 1, int(counted), 0)
         y, g = torch.empty(mean.shape), torch.randn(mean.shape)
-        kernels.average_pool(at(y), at(x), shape)
+        kernels.poet_average_pool(at(y), at(x), shape)
         assert same(y, mean.detach())
         mean.backward(g.double())  # type: ignore[no-untyped-call]
-        kernels.average_pool_gradient(at(dx), at(g), shape)
+        kernels.poet_average_pool_gradient(at(dx), at(g), shape)
         assert wide.grad is not None
         assert same(dx, wide.grad)
 
@@ -193,10 +196,10 @@ def test_adaptive_pools(kernels: ctypes.CDLL) -> None:
         exact = F.adaptive_avg_pool2d(wide, to)
         shape = struct(6, *size, *to, *(0,) * 8, 1, 0)
         y, g, dx = torch.empty(exact.shape), torch.randn(exact.shape), torch.empty(x.shape)
-        kernels.adaptive_pool(at(y), at(x), shape)
+        kernels.poet_adaptive_pool(at(y), at(x), shape)
         assert same(y, exact.detach())
         exact.backward(g.double())  # type: ignore[no-untyped-call]
-        kernels.adaptive_pool_gradient(at(dx), at(g), shape)
+        kernels.poet_adaptive_pool_gradient(at(dx), at(g), shape)
         assert wide.grad is not None
         assert same(dx, wide.grad)
 
@@ -211,21 +214,21 @@ def test_batch_norm(kernels: ctypes.CDLL, training: bool) -> None:
     exact = F.batch_norm(wide[0], stats[0], stats[1], wide[1], wide[2], training, 0.2, 1e-3)
     g = torch.randn(exact.shape)
     exact.backward(g.double())  # type: ignore[no-untyped-call]
-    shape = struct(3, 4, 10, 0.2, 1e-3)
+    shape = struct(3, 4, 10, 0, 0.2, 1e-3)
     y, dx, dw, db = (torch.full(t.shape, torch.nan) for t in (x, x, w, b))
     if training:
         saved = [torch.empty(4) for _ in range(4)]
-        kernels.batch_norm(
+        kernels.poet_batch_norm(
             at(y), *map(at, saved), at(x), at(w), at(b), at(mean), at(variance), shape
         )
         assert torch.allclose(saved[2].double(), stats[0], rtol=1e-6)
         assert torch.allclose(saved[3].double(), stats[1], rtol=1e-5)
-        kernels.batch_norm_gradient(
+        kernels.poet_batch_norm_gradient(
             at(dx), at(dw), at(db), at(g), at(x), at(w), at(saved[0]), at(saved[1]), shape
         )
     else:
-        kernels.batch_norm_fixed(at(y), at(x), at(w), at(b), at(mean), at(variance), shape)
-        kernels.batch_norm_fixed_gradient(
+        kernels.poet_batch_norm_fixed(at(y), at(x), at(w), at(b), at(mean), at(variance), shape)
+        kernels.poet_batch_norm_fixed_gradient(
             at(dx), at(dw), at(db), at(g), at(x), at(w), at(mean), at(variance), shape
         )
     assert torch.allclose(y.double(), exact.detach(), atol=2e-4)
@@ -244,8 +247,8 @@ def test_transformer_kernels(kernels: ctypes.CDLL) -> None:
     y, dx, dw, db = (torch.full(t.shape, torch.nan) for t in (x, x, w, b))
     mean, inverse = torch.empty(6), torch.empty(6)
     epsilon = ctypes.c_float(1e-5)
-    kernels.layer_norm(at(y), at(mean), at(inverse), at(x), at(w), at(b), 6, 70, epsilon)
-    kernels.layer_norm_gradient(
+    kernels.poet_layer_norm(at(y), at(mean), at(inverse), at(x), at(w), at(b), 6, 70, epsilon)
+    kernels.poet_layer_norm_gradient(
         at(dx), at(dw), at(db), at(g), at(x), at(mean), at(inverse), at(w), 6, 70
     )
     assert same(y, exact.detach())
@@ -253,10 +256,10 @@ def test_transformer_kernels(kernels: ctypes.CDLL) -> None:
         assert known.grad is not None
         assert same(found, known.grad)
     x[2] = -torch.inf
-    kernels.softmax(at(y), at(x), 6, 70)
+    kernels.poet_softmax(at(y), at(x), 6, 70)
     exact = torch.ops.aten._safe_softmax(x.double(), -1)
     assert same(y, exact)
-    kernels.softmax_gradient(at(dx), at(g), at(y), 6, 70)
+    kernels.poet_softmax_gradient(at(dx), at(g), at(y), 6, 70)
     assert same(dx, torch.ops.aten._softmax_backward_data(g.double(), exact, -1, torch.float64))
 
 
@@ -269,8 +272,8 @@ def test_smooth_activations(kernels: ctypes.CDLL, name: str) -> None:
     )  # fmt: skip
     exact.sum().backward()  # type: ignore[no-untyped-call]
     y, dx, ones = torch.empty(4001), torch.empty(4001), torch.ones(4001)
-    getattr(kernels, name)(at(y), at(x), 4001)
-    getattr(kernels, f"{name}_gradient")(at(dx), at(ones), at(x), 4001)
+    getattr(kernels, f"poet_{name}")(at(y), at(x), 4001)
+    getattr(kernels, f"poet_{name}_gradient")(at(dx), at(ones), at(x), 4001)
     assert wide.grad is not None
     assert (y.double() - exact.detach()).abs().max() < 1e-6
     assert (dx.double() - wide.grad).abs().max() < 1e-6

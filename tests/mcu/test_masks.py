@@ -36,6 +36,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         "loss",
         "mask",
         "matmul",
+        "matmul_row",
         "pointwise",
         "reduce",
         "transformer",
@@ -79,17 +80,17 @@ def test_comparisons_choices_and_copies(kernels: ctypes.CDLL, kind: str) -> None
         a, b = scattered(chance, TYPES[kind]), scattered(chance, TYPES[kind])
         out = torch.empty(SHAPE, dtype=torch.bool)
         for compare, wanted in COMPARISONS.items():
-            compare_all = getattr(kernels, f"compare_{kind}")
+            compare_all = getattr(kernels, f"poet_compare_{kind}")
             compare_all(at(out), at(a), at(b), wanted, view(out), view(a), view(b))
             assert torch.equal(out, compare(a, b)), compare
         condition, chosen = scattered(chance, torch.bool), torch.empty(SHAPE, dtype=TYPES[kind])
-        getattr(kernels, f"choose_{kind}")(
+        getattr(kernels, f"poet_choose_{kind}")(
             at(chosen), at(condition), at(a), at(b), *map(view, (chosen, condition, a, b))
         )
         assert torch.equal(chosen.nan_to_num(9), torch.where(condition, a, b).nan_to_num(9))
         turned = torch.empty(5, 4, 3, 2, dtype=TYPES[kind]).permute(3, 2, 1, 0)
         name = "copy_view" if kind == "floats" else f"copy_{kind}"
-        getattr(kernels, name)(at(turned), at(a), view(turned), view(a))
+        getattr(kernels, f"poet_{name}")(at(turned), at(a), view(turned), view(a))
         assert torch.equal(turned.nan_to_num(9), a.nan_to_num(9))
 
 
@@ -103,23 +104,23 @@ def test_truths_and_whole_numbers(kernels: ctypes.CDLL) -> None:
         a, b = scattered(chance, torch.bool), scattered(chance, torch.bool)
         out = torch.empty(SHAPE, dtype=torch.bool)
         for table, join in tables.items():
-            kernels.join_truths(at(out), at(a), at(b), table, view(out), view(a), view(b))
+            kernels.poet_join_truths(at(out), at(a), at(b), table, view(out), view(a), view(b))
             assert torch.equal(out, join(a, b))
         x, y = scattered(chance, torch.int64), scattered(chance, torch.int64)
         whole = torch.empty(SHAPE, dtype=torch.int64)
         views = view(whole), view(x), view(y)
-        kernels.add_wholes(at(whole), at(x), at(y), ctypes.c_int64(-(2**30)), *views)
+        kernels.poet_add_wholes(at(whole), at(x), at(y), ctypes.c_int64(-(2**30)), *views)
         assert torch.equal(whole, x - 2**30 * y)  # wraps around
-        kernels.multiply_wholes(at(whole), at(x), at(y), *views)
+        kernels.poet_multiply_wholes(at(whole), at(x), at(y), *views)
         assert torch.equal(whole, x * y)
         low, high = ctypes.c_int64(-(2**40)), ctypes.c_int64(1)
-        kernels.clamp_wholes(at(whole), at(x), low, high, *views[:2])
+        kernels.poet_clamp_wholes(at(whole), at(x), low, high, *views[:2])
         assert torch.equal(whole, x.clamp(-(2**40), 1))
         f = scattered(chance, torch.float32).nan_to_num(1e30, 1e30, -1e30)
         for into, of, source in (("wholes", "truths", a), ("floats", "truths", a),
                                  ("floats", "wholes", x), ("wholes", "floats", f)):  # fmt: skip
             made = torch.empty(SHAPE, dtype=TYPES[into])
-            getattr(kernels, f"{into}_of_{of}")(at(made), at(source), view(made), view(source))
+            getattr(kernels, f"poet_{into}_of_{of}")(at(made), at(source), view(made), view(source))
             known = source.to(TYPES[into])
             if of == "floats":
                 known[source.abs() == 1e30] = -(2**63)  # on every processor
@@ -133,23 +134,23 @@ def test_sums_and_triangles(kernels: ctypes.CDLL) -> None:
         whole, truth = scattered(chance, torch.int64), scattered(chance, torch.bool)
         for x, name in ((whole, "sum_wholes"), (truth, "sum_truths")):
             out = torch.empty(2, 4, dtype=torch.int64)
-            getattr(kernels, name)(at(out), at(x), view(x[:, 0, :, 0]), view(x[0, :, 0]))
+            getattr(kernels, f"poet_{name}")(at(out), at(x), view(x[:, 0, :, 0]), view(x[0, :, 0]))
             assert torch.equal(out, x.sum((1, 3)))
         for wanted, known in ((1, truth.any(2)), (0, truth.all(2))):
             found = torch.empty(2, 3, 5, dtype=torch.bool)
             inner = view(truth[0, 0, :, 0])
-            kernels.find_truths(at(found), at(truth), wanted, view(truth[:, :, 0]), inner)
+            kernels.poet_find_truths(at(found), at(truth), wanted, view(truth[:, :, 0]), inner)
             assert torch.equal(found, known)
         running = whole.contiguous().clone()
-        kernels.sum_along(at(running), 6, 4, 5)
+        kernels.poet_sum_along(at(running), 6, 4, 5)
         assert torch.equal(running, whole.cumsum(2))
         edge = chance.randint(-6, 6)
         for dtype in (torch.float32, torch.int64, torch.bool):
             x = torch.randint(1, 9, (3, 4, 5)).to(dtype)
             y = torch.empty_like(x)
-            kernels.triangle(at(y), at(x), 3, 4, 5, x.itemsize, edge + 1, 1)
+            kernels.poet_triangle(at(y), at(x), 3, 4, 5, x.itemsize, edge + 1, 1)
             assert torch.equal(y, x.tril(edge))
-            kernels.triangle(at(y), at(x), 3, 4, 5, x.itemsize, edge, 0)
+            kernels.poet_triangle(at(y), at(x), 3, 4, 5, x.itemsize, edge, 0)
             assert torch.equal(y, x.triu(edge))
 
 
@@ -158,10 +159,10 @@ def test_rows_that_indices_name(kernels: ctypes.CDLL) -> None:
     table, a, b = torch.randn(5, 3, 4), torch.randint(-5, 5, (6, 1)), torch.randint(-3, 3, (2,))
     views = [view(x.expand(6, 2)) for x in (a, b)]
     out = torch.empty(6, 2, 4)
-    kernels.pick_rows(at(out), at(table), at(a), at(b), struct(5, 3, 16), *views)
+    kernels.poet_pick_rows(at(out), at(table), at(a), at(b), struct(5, 3, 16), *views)
     assert torch.equal(out, table[a, b])
     known, rows = table.double().index_put((a, b), out.double(), True), table.clone()
-    kernels.add_rows(at(rows), at(out), at(a), at(b), struct(5, 3, 16), *views)
+    kernels.poet_add_rows(at(rows), at(out), at(a), at(b), struct(5, 3, 16), *views)
     assert same(rows, known)
 
 
@@ -177,10 +178,10 @@ def test_losses_of_rows_and_of_pixels(kernels: ctypes.CDLL, dims: tuple[int, int
     y, g, dx = torch.empty(dims), torch.empty(dims), torch.empty(dims)
     loss, counted, one = torch.empty(()), torch.empty(()), torch.ones(())
     ignored = ctypes.c_int64(-100)
-    kernels.log_softmax(at(y), at(x), *dims)
-    kernels.nll_loss(at(loss), at(counted), at(y), at(target), *dims, ignored, 1)
-    kernels.nll_loss_gradient(at(g), at(one), at(target), at(counted), *dims, ignored, 1)
-    kernels.log_softmax_gradient(at(dx), at(g), at(y), *dims)
+    kernels.poet_log_softmax(at(y), at(x), *dims)
+    kernels.poet_nll_loss(at(loss), at(counted), at(y), at(target), *dims, ignored, 1)
+    kernels.poet_nll_loss_gradient(at(g), at(one), at(target), at(counted), *dims, ignored, 1)
+    kernels.poet_log_softmax_gradient(at(dx), at(g), at(y), *dims)
     assert wide.grad is not None
     assert same(y, logs.detach())
     assert same(loss, exact.detach())
@@ -217,14 +218,14 @@ def test_attention(kernels: ctypes.CDLL, is_causal: bool, has_mask: bool) -> Non
         grads = [torch.empty_like(x) for x in (q, k, v)]
         shape = attention_shape(0.3, is_causal, q, k, v, mask, out, sums, g, *grads)
         masks = at(mask if has_mask else None)
-        kernels.attention(at(out), at(sums), at(q), at(k), at(v), masks, shape)
+        kernels.poet_attention(at(out), at(sums), at(q), at(k), at(v), masks, shape)
         assert same(out, exact[0])
         assert same(sums, exact[1])
         known = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             g.double(), *wide, *exact, 0.0, is_causal, **how
         )
         given = map(at, (*grads, g, q, k, v, out, sums))
-        kernels.attention_gradient(*given, masks, shape)
+        kernels.poet_attention_gradient(*given, masks, shape)
         for found, right in zip(grads, known, strict=True):
             assert same(found, right)
 
@@ -232,11 +233,11 @@ def test_attention(kernels: ctypes.CDLL, is_causal: bool, has_mask: bool) -> Non
 def test_softmax_of_what_is_masked_everywhere(kernels: ctypes.CDLL) -> None:
     x, y = torch.full((3, 4), -torch.inf), torch.empty(3, 4)
     x[1, 2], x[2, 1] = 0.5, torch.nan  # a NaN must not be hidden
-    kernels.softmax(at(y), at(x), 3, 4)
+    kernels.poet_softmax(at(y), at(x), 3, 4)
     known = torch.ops.aten._safe_softmax(x, -1)
     assert torch.equal(y.nan_to_num(9), known.nan_to_num(9))
     g, dx = torch.randn(3, 4), torch.empty(3, 4)
-    kernels.softmax_gradient(at(dx), at(g), at(y), 2, 4)
+    kernels.poet_softmax_gradient(at(dx), at(g), at(y), 2, 4)
     assert torch.equal(dx[0], torch.zeros(4))
 
 
@@ -263,7 +264,7 @@ def test_attention_fits_the_smallest_stack(planned: Planner, emitted: Emitter) -
     plan = planned(f"{NETS}:masked", TIGHT[f"{NETS}:masked"])
     board, host = emitted(plan, "microbit", steps=1), emitted(plan, steps=1)
     (step,) = emulate(board).steps
-    assert step.stack_bytes < 900  # of 1,024
+    assert step.stack_bytes < 960  # of 1,024
     emulate(host)
     assert (board / "card.img").read_bytes() == (host / "card.img").read_bytes()
 
@@ -337,9 +338,8 @@ REFUSED: dict[str, list[tuple[str, Operand, dict[str, Any]]]] = {
     "row-major": [("aten.index.Tensor", X,
                    {"self": operand("float32", 2, 6, strides=(1, 2)), "indices": [N]})],
     "rows that are added": [("aten.index_put", X, {"self": X, "indices": [N], "values": X})],
-    "below 0": [("aten.constant_pad_nd", X, {"self": X, "pad": [1, -1]})],
     "rounded": [("aten.div.Tensor_mode", X, {"self": X, "other": 2, "rounding_mode": "floor"})],
-    "a power of 0.5": [("aten.pow.Tensor_Scalar", X, {"self": X, "exponent": 0.5})],
+    "a power of 0.3": [("aten.pow.Tensor_Scalar", X, {"self": X, "exponent": 0.3})],
 }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ blocks = st.lists(
 @given(blocks)
 @settings(max_examples=150, deadline=None)
 def test_placements_are_sound(given_blocks: list[Block]) -> None:
-    found = place(given_blocks, limit=2**30, tries=300)
+    found = place(given_blocks, limit=2**30, work=3000)
     check(given_blocks, found, limit=found.arena_bytes)
     assert found.arena_bytes >= least_bytes(given_blocks)
 

@@ -174,7 +174,7 @@ def _own_strides(
     if family == "aten.expand":
         return source.expanded(shape).strides
     dim = arguments.get("dim", 0) % len(source.shape)
-    if family == "aten.select":
+    if family in ("aten.select", "aten.unbind"):
         return source.strides[:dim] + source.strides[dim + 1 :]
     step = arguments.get("step", 1) if family == "aten.slice" else 1
     strides = list(source.strides)
@@ -203,6 +203,11 @@ def _split(source: Operand, arguments: dict[str, Any], number: int) -> int:
     return before * source.strides[dim]
 
 
+def _unbound(source: Operand, arguments: dict[str, Any], number: int) -> int:
+    dim: int = arguments.get("dim", 0) % len(source.shape)
+    return number * source.strides[dim]
+
+
 def position(at: int, extent: int) -> int:
     """Where an index points, which may count from the end; at most just past it."""
     return min(at if at >= 0 else at + extent, extent)
@@ -225,7 +230,12 @@ _OFFSETS = {
     "aten.select": _select,
     "aten.split": _split,
     "aten.split_with_sizes": _split,
+    "aten.unsafe_split": _split,
+    "aten.unsafe_split_with_sizes": _split,
+    "aten.unbind": _unbound,
 }
 """Calls that make views, and how many elements further each view begins."""
-_STRIDED = ("aten.slice", "aten.split", "aten.select", "aten.expand")
+_STRIDED = (
+    "aten.slice", "aten.split", "aten.unsafe_split", "aten.select", "aten.unbind", "aten.expand",
+)  # fmt: skip
 """Those whose strides follow from their source's, where the graph does not give them."""

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from poet.cli.console import tell
+from poet.cli.console import progress_bar, tell
+from poet.cli.ctrl_c import ending_well
 from poet.cli.options import ForceFlag, PlanArgument
 from poet.values.files import read_json
 from poet.values.plan import Plan
@@ -35,17 +36,31 @@ def emit(
     samples: Annotated[int, typer.Option(help="How many, where there is no file.", min=1)] = 4,
     steps: Annotated[int, typer.Option(help="Steps that the card asks for.", min=1)] = 5,
     lr: Annotated[float, typer.Option("--lr", help="Learning rate.", min=0.0)] = 0.01,
+    save_every: Annotated[
+        int,
+        typer.Option(help="Steps after which parameters in RAM are saved; 0: at the end.", min=0),
+    ] = 10,
+    package: Annotated[
+        str | None,
+        typer.Option(
+            help="As a package: arduino, cmake, cmsis-pack, esp-idf, platformio, zephyr. Default: "
+            "a folder with a Makefile."
+        ),
+    ] = None,
     force: ForceFlag = False,
 ) -> None:
     """Write C that performs a planned training step on a microcontroller."""
     from poet.firmware.emit import emit as emitted
 
-    made = emitted(
-        read_json(plan, Plan), output, target, weights=weights, data=data, seed=seed,
-        samples=samples, steps=steps, lr=lr, force=force,
-    )  # fmt: skip
+    with ending_well(), progress_bar() as show:
+        made = emitted(
+            read_json(plan, Plan), output, target, weights=weights, data=data, seed=seed,
+            samples=samples, steps=steps, lr=lr, save_every=save_every,
+            package=package, force=force, progress=show,
+        )  # fmt: skip
+    kind = "C" if package is None else f"a package for {package}"
     tell(
-        f"{output}: C for {target}; an arena of {bytes_text(made.arena_bytes)} for a planned peak "
-        f"of {bytes_text(made.planned_bytes)} ({made.fragmentation:.4f}), a card of "
+        f"{output}: {kind} for {target}; an arena of {bytes_text(made.arena_bytes)} for a planned "
+        f"peak of {bytes_text(made.planned_bytes)} ({made.fragmentation:.4f}), a card of "
         f"{bytes_text(made.card.image_bytes)}. Next: poet emulate {output}"
     )

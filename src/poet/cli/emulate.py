@@ -30,6 +30,10 @@ class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int
     arena_bytes: int
     stack_bytes: int
+    sectors_written: int
+    """The most in a step, commits included."""
+    written_bytes: dict[str, int]
+    """Of that what is planned, by tensor."""
     ram_bytes: int | None
     ram_limit_bytes: int | None
     seconds: float | None
@@ -59,9 +63,9 @@ def emulate(
     """Build a firmware folder, train on the emulated board, and compare with PyTorch."""
     from poet.firmware.emulate.comparison import MOST_ERROR, compare_card
     from poet.firmware.emulate.emulation import emulate as emulated
-    from poet.firmware.write.folder import read_firmware
+    from poet.firmware.write.folder import read_folder
 
-    made = read_firmware(folder)
+    made, plan = read_folder(folder)
     with ending_well(), progress_bar() as show:
         show(f"training on {made.target}", 0, steps or made.steps)
         run = emulated(
@@ -77,6 +81,8 @@ def emulate(
         streamed_bytes=last.streamed_bytes, streamed_in_bytes=last.streamed_in_bytes,
         streamed_out_bytes=last.streamed_out_bytes, peak_bytes=last.peak_bytes,
         arena_bytes=made.arena_bytes, stack_bytes=max(s.stack_bytes for s in run.steps),
+        sectors_written=max(s.sectors_written for s in run.steps),
+        written_bytes={plan.graph.tensors[i].name: n for i, n in plan.written.items()},
         ram_bytes=None if run.ram is None else run.ram.used_bytes,
         ram_limit_bytes=None if run.ram is None else run.ram.limit_bytes,
         seconds=made.seconds, joules=made.joules, as_planned=not run.differences,
@@ -102,6 +108,8 @@ def emulate(
 
 
 def _show(summary: EmulationSummary) -> None:
+    from poet.firmware.card.sectors import SECTOR
+
     rows = [["target", summary.target]]
     rows += [[f"loss of step {n + 1}", f"{loss:.6f}"] for n, loss in enumerate(summary.losses)]
     if summary.instructions:
@@ -113,6 +121,9 @@ def _show(summary: EmulationSummary) -> None:
     if summary.streamed_bytes:
         read, written = summary.streamed_in_bytes, summary.streamed_out_bytes
         rows.append(["in tiles", f"{bytes_text(read)} read, {bytes_text(written)} written"])
+    if summary.sectors_written:
+        worn = bytes_text(SECTOR * summary.sectors_written)
+        rows.append(["card's wear", f"up to {summary.sectors_written:,} sectors a step, {worn}"])
     rows += [
         ["tensors at the peak", bytes_text(summary.peak_bytes)],
         ["arena", bytes_text(summary.arena_bytes)],

@@ -5,6 +5,7 @@
     card/        tensors, data   -> the image of the card, and back
     boards/      the boards, one folder each
     write/       all of these    -> C source, and the folder that `make` builds
+    packages/    a folder        -> the same as a package for Arduino, Zephyr, …
     c/           the kernels, and the loop that takes steps
     emulate/     a folder        -> what happened on the emulated board, beside PyTorch
     reference    the same steps by PyTorch, in a process of their own (`reference_steps`)

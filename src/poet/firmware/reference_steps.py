@@ -19,14 +19,9 @@ import torch
 from poet.calls.operands import works
 from poet.calls.shapes.check import check_calls, check_work
 from poet.errors import PoetError
-from poet.firmware.card.image import (
-    Arrays,
-    Header,
-    header_of,
-    read_records,
-    read_tensors,
-    scalars,
-)
+from poet.firmware.card.commits import Commit, commit_of, order_of
+from poet.firmware.card.image import Arrays, read_records, read_tensors
+from poet.firmware.card.layout import scalars
 from poet.firmware.card.safetensors import Array, write_safetensors
 from poet.firmware.emulate.comparison import REFERENCE
 from poet.firmware.write.folder import read_folder
@@ -58,13 +53,13 @@ def main(folder: Path, most_bytes: int) -> int:
             check_calls(plan.graph, k)
             for work in works(plan.graph, k):
                 check_work(plan.graph, k, work)
-        header = header_of(card)
+        header, steps = commit_of(card), order_of(card).stop_at
         tensors = read_tensors(card, plan.graph, made.card)
         records = read_records(card, plan.graph, made.card)
         kept = {f"start/{plan.graph.tensors[i].name}": array for i, array in tensors.items()}
         for name, way in WAYS.items():
             state, losses = _as_torch(tensors), []
-            for number in range(1, header.steps_to_do + 1):
+            for number in range(1, steps + 1):
                 batch = _as_torch(records[(number - 1) % len(records)])
                 state, loss = _step(plan.graph, state, batch, way, header, number)
                 losses.append(loss)
@@ -104,7 +99,7 @@ def _step(
     state: dict[int, torch.Tensor],
     batch: dict[int, torch.Tensor],
     way: Way,
-    header: Header,
+    header: Commit,
     number: int,
 ) -> tuple[dict[int, torch.Tensor], float]:
     """What lasts after one more step, and its loss."""

@@ -5,13 +5,13 @@ choose (`Choice`); the rest follows, so that a variant's name says how an op run
 call, with the updates that use its gradients up, in a nest of loops, or a call as it is.
 """
 
-import re
 from collections.abc import Iterator
 from math import prod
 
 import msgspec
 
 from poet.calls.operands import Operand, Work, works
+from poet.calls.pieces.choices import Choice, choice_named
 from poet.calls.pieces.elements import table
 from poet.calls.pieces.nest import Held, Nest, best_nest, held_bytes, largest, moved
 from poet.calls.pieces.rules import simpler, space_of
@@ -25,36 +25,6 @@ from poet.values.operators import is_whole
 
 LEAST_BYTES = 512
 """A tensor smaller than this is not worth a loop."""
-_IDS = r"(?:\d{1,9}(?:,\d{1,9})*)?"
-_NAME = re.compile(rf"tiles of (?P<limit>\d{{1,12}}) from (?P<reads>{_IDS}) to (?P<writes>{_IDS})")
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """What a variant streams, and the bytes that its tiles may take at once."""
-
-    reads: frozenset[int]
-    writes: frozenset[int]
-    limit: int
-
-    @property
-    def name(self) -> str:
-        reads, writes = (",".join(map(str, sorted(ids))) for ids in (self.reads, self.writes))
-        return f"tiles of {self.limit} from {reads} to {writes}"
-
-    @property
-    def streamed(self) -> frozenset[int]:
-        return self.reads | self.writes
-
-
-def choice_named(name: str) -> Choice | None:
-    """What the name of a variant says; None: it is another kind of variant."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    reads, writes = (
-        frozenset(int(n) for n in found[key].split(",") if n) for key in ("reads", "writes")
-    )
-    return Choice(reads, writes, int(found["limit"]))
 
 
 class Follower(msgspec.Struct, frozen=True):
@@ -84,6 +54,14 @@ class Part(msgspec.Struct, frozen=True):
             return 0
         return held_bytes(tuple(self.held.values()), self.space.axes, self.nest.sizes)
 
+    @property
+    def blocks(self) -> int:
+        """In how many blocks it is done."""
+        if self.space is None or self.nest is None:
+            return 1
+        axes, sizes = self.space.axes, self.nest.sizes
+        return prod(-(-axes[a].extent // sizes[a]) for a in self.nest.order)
+
 
 class Way(msgspec.Struct, frozen=True):
     """How an op runs that streams."""
@@ -93,6 +71,11 @@ class Way(msgspec.Struct, frozen=True):
     """For each tensor, read or written (True), the bytes and the transfers."""
     cut: frozenset[Reference]
     """Gradients of which only a tile exists."""
+
+    @property
+    def blocks(self) -> int:
+        """In how many blocks all its parts are done."""
+        return sum(part.blocks for part in self.parts)
 
 
 def tiles_of(way: Way) -> list[tuple[int, str]]:

@@ -1,12 +1,14 @@
 """The rules by kind of call, and the check that asks them."""
 
+from collections.abc import Iterator
+
 from poet.calls.operands import Operand, Work
 from poet.calls.references import storage_bytes
 from poet.calls.shapes import elements, images, rows
 from poet.calls.shapes.given import Given, Made, Rule
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError
-from poet.values.graph import Graph, printable
+from poet.values.graph import Graph, Op, printable
 from poet.values.operators import check_whole
 
 MOST_BYTES = 2**31 - 1
@@ -25,7 +27,39 @@ _ARITHMETIC = dict.fromkeys(
     elements.each("self", "other"),
 )
 
+_FUNCTIONS = (
+    "abs", "sgn", "sign", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal",
+    "sin", "cos", "threshold", "leaky_relu", "elu", "celu", "softplus", "mish", "hardswish",
+    "hardsigmoid", "hardshrink", "softshrink",
+)  # fmt: skip
+_SLOPES = ("leaky_relu", "softplus", "mish", "hardswish", "hardsigmoid", "softshrink")
+_LOSSES = (
+    "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss",
+)  # fmt: skip
+_RESIZES = (
+    "upsample_nearest1d", "upsample_nearest2d", "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d", "upsample_linear1d", "upsample_bilinear2d",
+)  # fmt: skip
+
 RULES: dict[str, Rule] = {
+    **dict.fromkeys((f"aten.{n}" for n in _FUNCTIONS), elements.like("self")),
+    **dict.fromkeys(
+        (f"aten.{n}_backward" for n in _SLOPES), elements.like("self", "float32", "grad_output")
+    ),
+    "aten.hardshrink_backward": elements.like("self", "float32", "grad_out"),
+    "aten.elu_backward": elements.like("self_or_result", "float32", "grad_output"),
+    "aten.log_sigmoid_forward": lambda given: [Made(given["self"].shape)] * 2,
+    "aten.log_sigmoid_backward": elements.like("self", "float32", "grad_output"),
+    "aten._prelu_kernel": elements.each("self", "weight", dtype="float32"),
+    "aten._prelu_kernel_backward": elements.prelu_gradient,
+    "aten.maximum": elements.each("self", "other"),
+    "aten.minimum": elements.each("self", "other"),
+    "aten.xlogy.Tensor": elements.each("self", "other"),
+    "aten.glu": elements.halved,
+    "aten.glu_backward": elements.halved_gradient,
+    **dict.fromkeys((f"aten.{n}" for n in _LOSSES), elements.loss),
+    **dict.fromkeys((f"aten.{n}_backward" for n in _LOSSES), elements.loss_gradient),
+    "aten.binary_cross_entropy_with_logits": elements.loss,
     **_COMPARISONS,
     **_TRUTHS,
     **_ARITHMETIC,
@@ -43,7 +77,8 @@ RULES: dict[str, Rule] = {
         elements.like("output", "float32", "grad_output"),
     ),
     **dict.fromkeys(
-        ("aten.neg", "aten.pow.Tensor_Scalar", "aten.clamp", "aten.clone", "aten._to_copy",
+        ("aten.neg", "aten.pow.Tensor_Scalar", "aten.clamp", "aten.clamp_min",
+         "aten.clamp_max", "aten.clone", "aten._to_copy",
          "aten.cumsum", "aten.full_like", "aten.zeros_like", "aten.ones_like"),
         elements.like("self", None),
     ),
@@ -63,6 +98,21 @@ RULES: dict[str, Rule] = {
     "aten.sum": elements.reduction,
     "aten.mean": elements.reduction,
     "aten.constant_pad_nd": elements.pad,
+    "aten.repeat": elements.repeat,
+    "aten.roll": elements.turned,
+    "aten.flip": elements.turned,
+    "aten.scatter.src": elements.scatter,
+    "aten.scatter_add": elements.scatter,
+    **dict.fromkeys(
+        ("aten.amax", "aten.amin", "aten.norm.ScalarOpt_dim", "aten.linalg_vector_norm"),
+        elements.reduction,
+    ),
+    "aten.max.dim": elements.extremes,
+    "aten.min.dim": elements.extremes,
+    "aten.argmax": elements.places_of_extremes,
+    "aten.argmin": elements.places_of_extremes,
+    "aten.empty_like": elements.like("self", None),
+    "aten.fill.Scalar": elements.like("self", None),
     "aten.index": elements.index,
     "aten.index_put": elements.index_put,
     "aten.cat": elements.cat,
@@ -85,6 +135,15 @@ RULES: dict[str, Rule] = {
     "aten._native_batch_norm_legit_functional": images.batch_norm,
     "aten._native_batch_norm_legit_no_training": images.batch_norm,
     "aten.native_batch_norm_backward": images.batch_norm_gradient,
+    "aten.native_group_norm": images.group_norm,
+    "aten.native_group_norm_backward": images.group_norm_gradient,
+    "aten.adaptive_max_pool2d": images.adaptive_max,
+    "aten.adaptive_max_pool2d_backward": images.adaptive_max_gradient,
+    **dict.fromkeys((f"aten.{n}" for n in _RESIZES), images.resized),
+    **dict.fromkeys((f"aten.{n}_backward" for n in _RESIZES), images.resized_gradient),
+    "aten.channel_shuffle": images.channel_shuffle,
+    "aten.pixel_shuffle": images.pixel_shuffle,
+    "aten.pixel_unshuffle": images.pixel_unshuffle,
     "aten.native_layer_norm": rows.layer_norm,
     "aten.native_layer_norm_backward": rows.layer_norm_gradient,
     "aten._softmax": rows.softmax,
@@ -96,11 +155,16 @@ RULES: dict[str, Rule] = {
     "aten.nll_loss2d_forward": rows.loss,
     "aten.nll_loss_backward": rows.loss_gradient,
     "aten.nll_loss2d_backward": rows.loss_gradient,
+    "aten.multi_margin_loss": rows.margins,
+    "aten.multi_margin_loss_backward": rows.margins_gradient,
+    "aten.mkldnn_rnn_layer": rows.lstm,
+    "aten.mkldnn_rnn_layer_backward": rows.lstm_gradient,
     "aten.embedding": rows.embedding,
     "aten.embedding_dense_backward": rows.embedding_gradient,
     "aten._scaled_dot_product_flash_attention_for_cpu": rows.attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": rows.attention_gradient,
     "poet.dropout_mask": elements.sized,
+    "poet.required": lambda given: [Made((1,), "bool")],
     "poet.sgd": rows.update("momentum_buffer"),
     "poet.adam": rows.update("exp_avg", "exp_avg_sq"),
     "poet.adamw": rows.update("exp_avg", "exp_avg_sq"),
@@ -109,12 +173,17 @@ RULES: dict[str, Rule] = {
 
 def check_calls(graph: Graph, k: int) -> None:
     """Refuse an op with a call that POET cannot answer for, whether or not it does work."""
-    for call in graph.ops[k].calls:
+    for kind, why in unknown_calls(graph.ops[k]):
+        raise PoetError(f"{kind} of {graph.op_text(k)} cannot be done: {why}")
+
+
+def unknown_calls(op: Op) -> Iterator[tuple[str, str]]:
+    """The kinds of calls that POET cannot answer for, and why not."""
+    for call in op.calls:
         try:
             check_whole(call.kind, call.arguments, call.results)
         except ValueError as error:
-            where = f"{printable(call.kind)} of {graph.op_text(k)}"
-            raise PoetError(f"{where} cannot be done: {error}") from None
+            yield printable(call.kind), str(error)
 
 
 def check_work(graph: Graph, k: int, work: Work) -> None:

@@ -33,6 +33,46 @@ def each(*names: str, dtype: str | None = None) -> Rule:
     return lambda given: [Made(broadcast(given.operands(*names)), dtype)]
 
 
+def halved(given: Given) -> list[Made]:
+    """GLU: one half of a dimension is let through by the other."""
+    shape = given["self"].shape
+    dim = given.dim("dim", len(shape), -1)
+    if shape[dim] % 2:
+        raise ValueError(f"halves of {shape[dim]}")
+    return [Made((*shape[:dim], shape[dim] // 2, *shape[dim + 1 :]))]
+
+
+def halved_gradient(given: Given) -> list[Made]:
+    (made,) = halved(given)
+    given.must("grad_output", made.shape)
+    return [Made(given["self"].shape)]
+
+
+def prelu_gradient(given: Given) -> list[Made]:
+    shape = given["self"].shape
+    given.must("grad_output", shape)
+    if broadcast(given.operands("self", "weight")) != shape:
+        raise ValueError(f"slopes of {list(given['weight'].shape)} for {list(shape)}")
+    return [Made(shape)] * 2
+
+
+_TERMS = ("self", "target", "weight", "pos_weight")
+
+
+def loss(given: Given) -> list[Made]:
+    """A term for each element, or their sum."""
+    shape = broadcast(given.operands(*_TERMS))
+    if shape != given["self"].shape:
+        raise ValueError(f"a loss of {list(given['self'].shape)} over {list(shape)}")
+    return [Made(() if given.get("reduction", 1) else shape)]
+
+
+def loss_gradient(given: Given) -> list[Made]:
+    (made,) = loss(given)
+    given.must("grad_output", made.shape)
+    return [Made(given["self"].shape)]
+
+
 def sized(given: Given) -> list[Made]:
     return [Made(size_of(given), None)]
 
@@ -48,8 +88,7 @@ def truths(given: Given) -> list[Made]:
 
 def gather(given: Given) -> list[Made]:
     source, index = given["self"].shape, given["index"].shape
-    if len(source) != len(index):
-        raise ValueError(f"indices of {list(index)} into {list(source)}")
+    _check_places(source, index, given.dim("dim", len(source)))
     return [Made(index, given["self"].dtype)]
 
 
@@ -95,12 +134,66 @@ def stack(given: Given) -> list[Made]:
 
 
 def pad(given: Given) -> list[Made]:
+    """What is below 0 is taken away."""
     shape, pads = given["self"].shape, given.arguments["pad"]
-    if len(pads) % 2 or len(pads) > 2 * len(shape) or min((0, *pads)) < 0:
+    if len(pads) % 2 or len(pads) > 2 * len(shape):
         raise ValueError(f"padding {pads} of {list(shape)}")
-    both = [pads[n] + pads[n + 1] for n in range(0, len(pads), 2)]
-    more = (*[0] * (len(shape) - len(both)), *reversed(both))
+    both = list(zip(pads[::2], pads[1::2], strict=True))
+    for extent, (before, after) in zip(reversed(shape), both, strict=False):
+        if extent + min(0, before) + min(0, after) < 0:
+            raise ValueError(f"padding {pads} of {list(shape)}")
+    more = (*[0] * (len(shape) - len(both)), *map(sum, reversed(both)))
     return [Made(tuple(map(sum, zip(shape, more, strict=True))), None)]
+
+
+def repeat(given: Given) -> list[Made]:
+    shape, times = given["self"].shape, size_of(given, "repeats")
+    if len(times) < len(shape):
+        raise ValueError(f"{list(times)} times {list(shape)}")
+    shape = (1,) * (len(times) - len(shape)) + shape
+    return [
+        Made(tuple(n * size for n, size in zip(times, shape, strict=True)), given["self"].dtype)
+    ]
+
+
+def turned(given: Given) -> list[Made]:
+    """What changes places along some dimensions."""
+    shape = given["self"].shape
+    dims = given.get("dims", [])
+    found = {checked_dim(dim, len(shape)) for dim in ([dims] if isinstance(dims, int) else dims)}
+    if not isinstance(dims, int) and len(found) != len(dims):
+        raise ValueError(f"a dimension twice in {dims}")
+    return [Made(shape, given["self"].dtype)]
+
+
+def scatter(given: Given) -> list[Made]:
+    whole, index = given["self"], given["index"].shape
+    dim = given.dim("dim", len(whole.shape))
+    for source in given.operands("src"):
+        if len(source.shape) != len(index) or any(
+            n > most for n, most in zip(index, source.shape, strict=True)
+        ):
+            raise ValueError(f"indices of {list(index)} for {list(source.shape)}")
+    _check_places(whole.shape, index, dim)
+    return [Made(whole.shape, whole.dtype)]
+
+
+def _check_places(whole: Shape, index: Shape, dim: int) -> None:
+    """Indices are for one dimension; along all others they go no further than what they are for."""
+    if len(whole) != len(index) or any(
+        n > most for d, (n, most) in enumerate(zip(index, whole, strict=True)) if d != dim
+    ):
+        raise ValueError(f"indices of {list(index)} into {list(whole)}")
+
+
+def extremes(given: Given) -> list[Made]:
+    """The largest along a dimension, and where it is."""
+    shape = _reduced(given["self"].shape, given.arguments["dim"], given.get("keepdim", False))
+    return [Made(shape, given["self"].dtype), Made(shape, "int64")]
+
+
+def places_of_extremes(given: Given) -> list[Made]:
+    return [Made(made.shape, "int64") for made in reduction(given)]
 
 
 def arange(given: Given) -> list[Made]:

@@ -58,23 +58,64 @@ def softmax_gradient(given: Given) -> list[Made]:
     return [Made(shape)]
 
 
-def _check_loss(given: Given) -> None:
+def _loss_shape(given: Given) -> Shape:
+    """What a loss is: a number, or one for each row and pixel."""
     scores = given["self"].shape
     if len(scores) < 2:
         raise ValueError(f"scores of {list(scores)}")
     given.must("target", (scores[0], *scores[2:]))
+    given.must("weight", scores[1:2])
+    return () if given.get("reduction", 1) else (scores[0], *scores[2:])
 
 
 def loss(given: Given) -> list[Made]:
-    _check_loss(given)
-    return [Made(()), Made(())]
+    return [Made(_loss_shape(given)), Made(())]
 
 
 def loss_gradient(given: Given) -> list[Made]:
-    _check_loss(given)
-    given.must("grad_output", ())
+    given.must("grad_output", _loss_shape(given))
     given.must("total_weight", ())
     return [Made(given["self"].shape)]
+
+
+def margins(given: Given) -> list[Made]:
+    return [Made(_loss_shape(given))]
+
+
+def margins_gradient(given: Given) -> list[Made]:
+    given.must("grad_output", _loss_shape(given))
+    return [Made(given["self"].shape)]
+
+
+def _lstm_shapes(given: Given, first: str) -> tuple[Shape, Shape, tuple[Shape, ...]]:
+    """Of the results, of a state, and of the weights."""
+    sequence, hidden = given["input"].shape, given.arguments["hidden_size"]
+    if len(sequence) != 3 or hidden < 1 or min(sequence) < 1:
+        raise ValueError(f"states of {hidden} over {list(sequence)}")
+    moments, batch, inputs = sequence
+    weights = ((4 * hidden, inputs), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,))
+    at = int(first[-1])
+    for n, shape in enumerate(weights):
+        given.must(f"weight{at + n}", shape)
+    for name in ("hx_", "cx_", "cx_tmp", "hy_", "cy_", "grad_hy", "grad_cy"):
+        given.must(name, (batch, hidden))
+    for name in ("output", "grad_output"):
+        given.must(name, (moments, batch, hidden))
+    return (moments, batch, hidden), (batch, hidden), weights
+
+
+def lstm(given: Given) -> list[Made]:
+    """What it keeps for its gradient is as large as PyTorch makes it; kernels ask if it will do."""
+    out, state, _ = _lstm_shapes(given, "weight0")
+    kept = given.work.results[3]
+    memory = Made((0,) if kept is None else kept.shape, "uint8")
+    return [Made(out), Made(state), Made(state), memory]
+
+
+def lstm_gradient(given: Given) -> list[Made]:
+    _, state, weights = _lstm_shapes(given, "weight1")
+    sequence = given["input"].shape
+    return [Made(sequence), *map(Made, weights), Made(state), Made(state)]
 
 
 def _attention_shapes(given: Given) -> tuple[Shape, Shape, Shape]:

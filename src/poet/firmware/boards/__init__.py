@@ -10,6 +10,7 @@ from poet.errors import PoetError
 
 FOLDER = Path(__file__).parent
 HOST = "host"
+EMULATOR = "qemu-system-arm"
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +34,19 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     settings: tuple[str, ...] = ()
     """What the emulator is told of the machine: `device.property=value`."""
 
+    @property
+    def free_bytes(self) -> int:
+        """What an arena may have."""
+        return self.ram_bytes - self.reserved_bytes
+
+    def refusal(self, ram_bytes: int) -> str:
+        """What to say to a plan for more than that."""
+        return (
+            f"the plan is for {ram_bytes:,} bytes of RAM; {self.name} has {self.free_bytes:,} "
+            f"beside {self.reserved_bytes:,} for stack and variables. Plan with "
+            f'ram="{self.free_bytes}"'
+        )
+
 
 def targets() -> list[str]:
     """What `--target` takes."""
@@ -48,3 +62,13 @@ def find_board(name: str) -> Board | None:
     if name not in targets():
         raise PoetError(f"there is no target {name!r}; the targets are {', '.join(targets())}")
     return msgspec.convert({"name": name, **tomllib.loads(file.read_text())}, Board)
+
+
+def emulator_command(board: Board, image: str) -> list[str]:
+    """What runs an image on the emulated board, an instruction a nanosecond."""
+    settings = (word for setting in board.settings for word in ("-global", setting))
+    return [
+        EMULATOR, "-M", board.machine, *settings, "-nographic", "-monitor", "none", "-serial",
+        "none", "-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel",
+        image,
+    ]  # fmt: skip

@@ -16,6 +16,18 @@ static uint32_t to_bits(float value)
     return both.bits;
 }
 
+/* exp(r) - 1, |r| <= ln(2) / 2 */
+static float near_zero(float r)
+{
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return p * (r * r) + r;
+}
+
 /* 2^k times a polynomial in the rest: exp(x) = 2^k exp(r), |r| <= ln(2) / 2. */
 float poet_exp(float x)
 {
@@ -30,17 +42,16 @@ float poet_exp(float x)
     float whole = (float)k;
     float r = x - whole * 0.693359375f; /* exact: the constant has few bits */
     r = r + whole * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r;
-    p = p + 1.0f;
+    float p = near_zero(r) + 1.0f;
     /* In two factors, since 2^k itself may be too small or too large for a float. */
     int32_t half = k / 2;
     return p * from_bits((uint32_t)(half + 127) << 23) * from_bits((uint32_t)(k - half + 127) << 23);
+}
+
+/* exp(x) - 1, also where exp(x) is next to 1 */
+float poet_expm1(float x)
+{
+    return x > -0.34f && x < 0.34f ? near_zero(x) : poet_exp(x) - 1.0f;
 }
 
 /* log(m 2^e) = e ln(2) + log(m), sqrt(1/2) <= m < sqrt(2). */
@@ -79,6 +90,15 @@ float poet_log(float x)
     p = p + (float)e * -2.12194440e-4f;
     p = p - 0.5f * square;
     return (m + p) + (float)e * 0.693359375f;
+}
+
+/* log(1 + x): what rounding 1 + x has lost is made good by what is left of x. */
+float poet_log1p(float x)
+{
+    float sum = 1.0f + x;
+    if (sum == 1.0f || x != x || sum - sum != 0.0f)
+        return x;
+    return sum == 0.0f ? poet_log(sum) : poet_log(sum) * (x / (sum - 1.0f));
 }
 
 /* The nearest float: sqrt(m 2^e) = 2^(e/2) sqrt(m) for an even e, by whole numbers alone. */

@@ -30,8 +30,8 @@ static float dot(const float *a, int32_t a_step, const float *b, int32_t b_step,
 
 /* A tile of products of m rows of one tensor with n of another. The kernels of matmul.c would be
  * faster, but need more stack than is left beside two tiles on the smallest board. */
-static void multiply_rows(float *tile, const float *a, const struct view *a_view, const float *b,
-                          const struct view *b_view, int32_t m, int32_t n)
+static void multiply_rows(float *tile, const float *a, const struct poet_view *a_view,
+                          const float *b, const struct poet_view *b_view, int32_t m, int32_t n)
 {
     for (int32_t i = 0; i < m; i++)
         for (int32_t j = 0; j < n; j++)
@@ -42,8 +42,9 @@ static void multiply_rows(float *tile, const float *a, const struct view *a_view
 
 /* Adds to m rows the sums of k rows of another tensor, weighted by a tile's rows or columns: its
  * weights for one sum are `step` apart, those for the next `TILE / step`. */
-static void add_weighted(float *out, const struct view *out_view, const float *tile, int32_t step,
-                         const float *rows, const struct view *rows_view, int32_t m, int32_t k)
+static void add_weighted(float *out, const struct poet_view *out_view, const float *tile,
+                         int32_t step, const float *rows, const struct poet_view *rows_view,
+                         int32_t m, int32_t k)
 {
     for (int32_t i = 0; i < m; i++)
         for (int32_t j = 0; j < out_view->size[3]; j++) {
@@ -57,7 +58,7 @@ static void add_weighted(float *out, const struct view *out_view, const float *t
 
 /* Products of queries and keys become scores. The mask begins at the first of these queries; key j
  * is the first of these keys, and `ahead` says how many more keys than queries come before them. */
-static void score(float *tile, const float *mask, const struct attention *shape, int32_t rows,
+static void score(float *tile, const float *mask, const struct poet_attention *shape, int32_t rows,
                   int32_t columns, int32_t j, int32_t ahead)
 {
     for (int32_t r = 0; r < rows; r++)
@@ -88,8 +89,8 @@ static float weigh(float *row, int32_t columns, float *most, float *total)
 }
 
 /* How many of the block's keys some queries, from i on, look at. */
-static int32_t keys_for(const struct attention *shape, const struct attention_part *part, int32_t i,
-                        int32_t rows)
+static int32_t keys_for(const struct poet_attention *shape, const struct poet_attention_part *part,
+                        int32_t i, int32_t rows)
 {
     int32_t keys = shape->key.size[2];
     return shape->is_causal ? least(keys, part->first_query + i + rows - part->first_key) : keys;
@@ -97,8 +98,8 @@ static int32_t keys_for(const struct attention *shape, const struct attention_pa
 
 /* Some rows of one head. */
 static void attend(float *out, float *sums, const float *query, const float *key,
-                   const float *value, const float *mask, const struct attention *shape,
-                   const struct attention_part *part, int32_t b, int32_t h, int32_t i)
+                   const float *value, const float *mask, const struct poet_attention *shape,
+                   const struct poet_attention_part *part, int32_t b, int32_t h, int32_t i)
 {
     float tile[TILE * TILE], most[TILE], total[TILE];
     int32_t width = shape->query.size[3], rows = least(TILE, shape->query.size[2] - i);
@@ -110,7 +111,7 @@ static void attend(float *out, float *sums, const float *query, const float *key
         most[r] = part->more_keys ? state[2 * r] : LOWEST;
         total[r] = part->more_keys ? state[2 * r + 1] : 0.0f;
         if (!part->more_keys)
-            fill(AT(out, i + r), 0.0f, width);
+            poet_fill(AT(out, i + r), 0.0f, width);
     }
     for (int32_t j = 0; j < keys; j += TILE) {
         int32_t columns = least(TILE, keys - j), ahead = part->first_key + j - part->first_query - i;
@@ -118,7 +119,7 @@ static void attend(float *out, float *sums, const float *query, const float *key
         score(tile, mask ? AT(mask, i) : NULL, shape, rows, columns, j, ahead);
         for (int32_t r = 0; r < rows; r++) {
             float factor = weigh(tile + r * TILE, columns, &most[r], &total[r]);
-            scale(AT(out, i + r), AT(out, i + r), factor, width);
+            poet_scale(AT(out, i + r), AT(out, i + r), factor, width);
         }
         add_weighted(AT(out, i), &shape->out, tile, 1, AT(value, j), &shape->value, rows, columns);
     }
@@ -129,22 +130,23 @@ static void attend(float *out, float *sums, const float *query, const float *key
             continue;
         }
         float divisor = total[r] == 0.0f ? 1.0f : total[r]; /* all masked: zeros */
-        divide_by(AT(out, i + r), AT(out, i + r), divisor, width);
+        poet_divide_by(AT(out, i + r), AT(out, i + r), divisor, width);
         *AT(sums, i + r) = most[r] == LOWEST ? 0.0f : most[r] + poet_log(divisor);
     }
 }
 
-static const struct attention_part all_of_it = {.is_last = 1};
+static const struct poet_attention_part all_of_it = {.is_last = 1};
 
-void attention(float *out, float *sums, const float *query, const float *key, const float *value,
-               const float *mask, const struct attention *shape)
+void poet_attention(float *out, float *sums, const float *query, const float *key,
+                    const float *value, const float *mask, const struct poet_attention *shape)
 {
-    attention_of_part(out, sums, query, key, value, mask, shape, &all_of_it);
+    poet_attention_of_part(out, sums, query, key, value, mask, shape, &all_of_it);
 }
 
-void attention_of_part(float *out, float *sums, const float *query, const float *key,
-                       const float *value, const float *mask, const struct attention *shape,
-                       const struct attention_part *part)
+void poet_attention_of_part(float *out, float *sums, const float *query, const float *key,
+                            const float *value, const float *mask,
+                            const struct poet_attention *shape,
+                            const struct poet_attention_part *part)
 {
     for (int32_t b = 0; b < shape->query.size[0]; b++)
         for (int32_t h = 0; h < shape->query.size[1]; h++)
@@ -152,31 +154,32 @@ void attention_of_part(float *out, float *sums, const float *query, const float 
                 attend(out, sums, query, key, value, mask, shape, part, b, h, i);
 }
 
-void attention_gradient(float *query_gradient, float *key_gradient, float *value_gradient,
-                        const float *gradient, const float *query, const float *key,
-                        const float *value, const float *out, const float *sums, const float *mask,
-                        const struct attention *shape)
+void poet_attention_gradient(float *query_gradient, float *key_gradient, float *value_gradient,
+                             const float *gradient, const float *query, const float *key,
+                             const float *value, const float *out, const float *sums,
+                             const float *mask, const struct poet_attention *shape)
 {
-    attention_gradient_of_part(query_gradient, key_gradient, value_gradient, gradient, query, key,
-                               value, out, sums, mask, shape, &all_of_it);
+    poet_attention_gradient_of_part(query_gradient, key_gradient, value_gradient, gradient, query,
+                                    key, value, out, sums, mask, shape, &all_of_it);
 }
 
-void attention_gradient_of_part(float *query_gradient, float *key_gradient, float *value_gradient,
-                                const float *gradient, const float *query, const float *key,
-                                const float *value, const float *out, const float *sums,
-                                const float *mask, const struct attention *shape,
-                                const struct attention_part *part)
+void poet_attention_gradient_of_part(float *query_gradient, float *key_gradient,
+                                     float *value_gradient, const float *gradient,
+                                     const float *query, const float *key, const float *value,
+                                     const float *out, const float *sums, const float *mask,
+                                     const struct poet_attention *shape,
+                                     const struct poet_attention_part *part)
 {
     const int32_t *size = shape->query.size;
     for (int32_t b = 0; b < size[0]; b++)
         for (int32_t h = 0; h < size[1]; h++) {
             for (int32_t i = 0; query_gradient && !part->more_keys && i < size[2]; i++)
-                fill(AT(query_gradient, i), 0.0f, size[3]);
+                poet_fill(AT(query_gradient, i), 0.0f, size[3]);
             for (int32_t j = 0; key_gradient && !part->more_queries && j < shape->key.size[2]; j++)
-                fill(AT(key_gradient, j), 0.0f, size[3]);
+                poet_fill(AT(key_gradient, j), 0.0f, size[3]);
             for (int32_t j = 0; value_gradient && !part->more_queries && j < shape->key.size[2];
                  j++)
-                fill(AT(value_gradient, j), 0.0f, size[3]);
+                poet_fill(AT(value_gradient, j), 0.0f, size[3]);
             for (int32_t i = 0; i < size[2]; i += TILE) {
                 float weights[TILE * TILE], slopes[TILE * TILE], along[TILE];
                 int32_t rows = least(TILE, size[2] - i), keys = keys_for(shape, part, i, rows);

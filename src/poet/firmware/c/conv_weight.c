@@ -6,18 +6,18 @@
  * whole parts, one after the other, come to the same sum. */
 enum { PART = 64 };
 
-INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
-                         const float *gradient, const float *in, const struct conv *s,
-                         const int32_t stride_x, int32_t ky, int32_t kx, int32_t is_more)
+POET_INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
+                              const float *gradient, const float *in, const struct poet_conv *s,
+                              const int32_t stride_x, int32_t ky, int32_t kx, int32_t is_more)
 {
     int32_t channels = s->channels / s->groups, taps = s->kernel_height * s->kernel_width;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
     /* Output columns and rows for which this tap lies inside the image. */
     int32_t across = kx * s->dilation_x - s->pad_x, down = ky * s->dilation_y - s->pad_y;
-    int32_t begin = across < 0 ? at_least(-across, s->stride_x) : 0;
-    int32_t end = s->width > across ? at_least(s->width - across, s->stride_x) : 0;
-    int32_t first = down < 0 ? at_least(-down, s->stride_y) : 0;
-    int32_t beyond = s->height > down ? at_least(s->height - down, s->stride_y) : 0;
+    int32_t begin = across < 0 ? poet_at_least(-across, s->stride_x) : 0;
+    int32_t end = s->width > across ? poet_at_least(s->width - across, s->stride_x) : 0;
+    int32_t first = down < 0 ? poet_at_least(-down, s->stride_y) : 0;
+    int32_t beyond = s->height > down ? poet_at_least(s->height - down, s->stride_y) : 0;
     if (end > s->out_width)
         end = s->out_width;
     if (beyond > s->out_height)
@@ -87,9 +87,9 @@ INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
             to[(i * channels + j) * taps] = total[i * ins + j];
 }
 
-INLINE void taps_gradient(const int outs, const int ins, float *weight_gradient,
-                          const float *gradient, const float *in, const struct conv *s,
-                          int32_t is_more)
+POET_INLINE void taps_gradient(const int outs, const int ins, float *weight_gradient,
+                               const float *gradient, const float *in, const struct poet_conv *s,
+                               int32_t is_more)
 {
     for (int32_t ky = 0; ky < s->kernel_height; ky++)
         for (int32_t kx = 0; kx < s->kernel_width; kx++) {
@@ -101,40 +101,40 @@ INLINE void taps_gradient(const int outs, const int ins, float *weight_gradient,
         }
 }
 
-static void gradient_4x4(float *to, const float *gradient, const float *in, const struct conv *s,
-                         int32_t is_more)
+static void gradient_4x4(float *to, const float *gradient, const float *in,
+                         const struct poet_conv *s, int32_t is_more)
 {
     taps_gradient(4, 4, to, gradient, in, s, is_more);
 }
 
-static void gradient_4x1(float *to, const float *gradient, const float *in, const struct conv *s,
-                         int32_t is_more)
+static void gradient_4x1(float *to, const float *gradient, const float *in,
+                         const struct poet_conv *s, int32_t is_more)
 {
     taps_gradient(4, 1, to, gradient, in, s, is_more);
 }
 
-static void gradient_1x4(float *to, const float *gradient, const float *in, const struct conv *s,
-                         int32_t is_more)
+static void gradient_1x4(float *to, const float *gradient, const float *in,
+                         const struct poet_conv *s, int32_t is_more)
 {
     taps_gradient(1, 4, to, gradient, in, s, is_more);
 }
 
-static void gradient_1x1(float *to, const float *gradient, const float *in, const struct conv *s,
-                         int32_t is_more)
+static void gradient_1x1(float *to, const float *gradient, const float *in,
+                         const struct poet_conv *s, int32_t is_more)
 {
     taps_gradient(1, 1, to, gradient, in, s, is_more);
 }
 
-void conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
-                          const struct conv *shape)
+void poet_conv_weight_gradient(float *weight_gradient, const float *gradient, const float *in,
+                               const struct poet_conv *shape)
 {
-    conv_weight_gradient_part(weight_gradient, gradient, in, shape, 0);
+    poet_conv_weight_gradient_part(weight_gradient, gradient, in, shape, 0);
 }
 
-void conv_weight_gradient_part(float *weight_gradient, const float *gradient, const float *in,
-                               const struct conv *shape, int32_t is_more)
+void poet_conv_weight_gradient_part(float *weight_gradient, const float *gradient, const float *in,
+                                    const struct poet_conv *shape, int32_t is_more)
 {
-    const struct conv *s = shape;
+    const struct poet_conv *s = shape;
     int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
     int32_t taps = s->kernel_height * s->kernel_width;
@@ -162,15 +162,16 @@ void conv_weight_gradient_part(float *weight_gradient, const float *gradient, co
     }
 }
 
-void conv_bias_gradient(float *bias_gradient, const float *gradient, const struct conv *shape)
+void poet_conv_bias_gradient(float *bias_gradient, const float *gradient,
+                             const struct poet_conv *shape)
 {
-    conv_bias_gradient_part(bias_gradient, gradient, shape, 0);
+    poet_conv_bias_gradient_part(bias_gradient, gradient, shape, 0);
 }
 
-void conv_bias_gradient_part(float *bias_gradient, const float *gradient, const struct conv *shape,
-                             int32_t is_more)
+void poet_conv_bias_gradient_part(float *bias_gradient, const float *gradient,
+                                  const struct poet_conv *shape, int32_t is_more)
 {
-    const struct conv *s = shape;
+    const struct poet_conv *s = shape;
     for (int32_t channel = 0; channel < s->out_channels; channel++) {
         float total = is_more ? bias_gradient[channel] : 0.0f;
         for (int32_t sample = 0; sample < s->batch; sample++) {

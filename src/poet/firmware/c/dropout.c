@@ -11,8 +11,8 @@ static uint32_t mixed(uint32_t x)
     return x;
 }
 
-void dropout_mask(float *out, float kept, uint32_t seed, uint32_t step, uint32_t op, int32_t first,
-                  int32_t count)
+void poet_dropout_mask(float *out, float kept, uint32_t seed, uint32_t step, uint32_t op,
+                       int32_t first, int32_t count)
 {
     uint32_t key = mixed(mixed(mixed(seed) + step) + op);
     float value = kept > 0.0f ? 1.0f / kept : 0.0f;

@@ -1,7 +1,7 @@
 /* Log-softmax and the negative log-likelihood, which together are cross-entropy. */
 #include "kernels.h"
 
-void log_softmax(float *out, const float *in, int32_t rows, int32_t classes, int32_t area)
+void poet_log_softmax(float *out, const float *in, int32_t rows, int32_t classes, int32_t area)
 {
     int32_t end = classes * area; /* of a row: the classes of a pixel are `area` apart */
     for (int32_t i = 0; i < rows; i++, in += end, out += end)
@@ -18,8 +18,8 @@ void log_softmax(float *out, const float *in, int32_t rows, int32_t classes, int
         }
 }
 
-void log_softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
-                          int32_t classes, int32_t area)
+void poet_log_softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
+                               int32_t classes, int32_t area)
 {
     int32_t end = classes * area;
     for (int32_t i = 0; i < rows; i++, gradient += end, result += end, out += end)
@@ -32,9 +32,9 @@ void log_softmax_gradient(float *out, const float *gradient, const float *result
         }
 }
 
-void nll_loss_part(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
-                   int32_t classes, int32_t area, int64_t ignored, int32_t is_mean,
-                   int32_t is_more, int32_t is_last)
+void poet_nll_loss_part(float *loss, float *counted, const float *in, const int64_t *target,
+                        int32_t rows, int32_t classes, int32_t area, int64_t ignored,
+                        int32_t is_mean, int32_t is_more, int32_t is_last)
 {
     static float total, part;
     static int32_t count;
@@ -45,7 +45,7 @@ void nll_loss_part(float *loss, float *counted, const float *in, const int64_t *
     for (int32_t i = 0; i < rows; i++, in += classes * area)
         for (int32_t p = 0; p < area; p++, target++)
             if (*target != ignored) {
-                part -= in[index_of(*target, classes) * area + p];
+                part -= in[poet_index_of(*target, classes) * area + p];
                 if (++count % 32 == 0) { /* in parts, to lose less */
                     total += part;
                     part = 0.0f;
@@ -58,20 +58,20 @@ void nll_loss_part(float *loss, float *counted, const float *in, const int64_t *
     *counted = (float)count;
 }
 
-void nll_loss(float *loss, float *counted, const float *in, const int64_t *target, int32_t rows,
-              int32_t classes, int32_t area, int64_t ignored, int32_t is_mean)
+void poet_nll_loss(float *loss, float *counted, const float *in, const int64_t *target,
+                   int32_t rows, int32_t classes, int32_t area, int64_t ignored, int32_t is_mean)
 {
-    nll_loss_part(loss, counted, in, target, rows, classes, area, ignored, is_mean, 0, 1);
+    poet_nll_loss_part(loss, counted, in, target, rows, classes, area, ignored, is_mean, 0, 1);
 }
 
-void nll_loss_gradient(float *out, const float *gradient, const int64_t *target,
-                       const float *counted, int32_t rows, int32_t classes, int32_t area,
-                       int64_t ignored, int32_t is_mean)
+void poet_nll_loss_gradient(float *out, const float *gradient, const int64_t *target,
+                            const float *counted, int32_t rows, int32_t classes, int32_t area,
+                            int64_t ignored, int32_t is_mean)
 {
     float share = is_mean ? -*gradient / *counted : -*gradient;
-    fill(out, 0.0f, rows * classes * area);
+    poet_fill(out, 0.0f, rows * classes * area);
     for (int32_t i = 0; i < rows; i++, out += classes * area)
         for (int32_t p = 0; p < area; p++, target++)
             if (*target != ignored)
-                out[index_of(*target, classes) * area + p] = share;
+                out[poet_index_of(*target, classes) * area + p] = share;
 }

@@ -1,13 +1,13 @@
 /* Matrix products, four rows by four columns at a time. */
-#include "kernels.h"
+#include "helium.h"
 
 /* How the four rows of `a`, or columns of `b`, of a tile lie: side by side, each a run of its own
  * along k, or neither. Constants, so that each case gets loads without address arithmetic. */
 enum layout { SIDE_BY_SIDE, ALONG_K, ANY };
 
 /* Four (or `count`) numbers of one k, and on to the next. */
-INLINE void fetch(const int count, float *to, const float **from, int32_t step, int32_t apart,
-                  const enum layout layout)
+POET_INLINE void fetch(const int count, float *to, const float **from, int32_t step, int32_t apart,
+                       const enum layout layout)
 {
     (void)apart;
 #pragma GCC unroll 4
@@ -25,10 +25,10 @@ INLINE void fetch(const int count, float *to, const float **from, int32_t step, 
 
 /* A tile's sums over `count` products. The first block of k starts with `row` or 0, later ones
  * with what is in `out`, whose rows are `out_row` apart. */
-INLINE void tile(const int rows, const int columns, float *out, int32_t out_row, const float *a,
-                 const float *b, const float *row, int32_t is_first, int32_t count, int32_t a_row,
-                 int32_t a_column, int32_t b_row, int32_t b_column, const enum layout a_layout,
-                 const enum layout b_layout)
+POET_INLINE void tile(const int rows, const int columns, float *out, int32_t out_row,
+                      const float *a, const float *b, const float *row, int32_t is_first,
+                      int32_t count, int32_t a_row, int32_t a_column, int32_t b_row,
+                      int32_t b_column, const enum layout a_layout, const enum layout b_layout)
 {
     float sum[4][4];
     const float *pa[4], *pb[4];
@@ -66,9 +66,9 @@ INLINE void tile(const int rows, const int columns, float *out, int32_t out_row,
 }
 
 /* One block of products for all of `out`. */
-INLINE void block(float *out, const float *a, const float *b, const float *row,
-                  const struct matmul *s, int32_t is_first, int32_t count,
-                  const enum layout a_layout, const enum layout b_layout)
+POET_INLINE void block(float *out, const float *a, const float *b, const float *row,
+                       const struct poet_matmul *s, int32_t is_first, int32_t count,
+                       const enum layout a_layout, const enum layout b_layout)
 {
 #define TILE(rows, columns)                                                                        \
     tile(rows, columns, out + i * s->out_row + j, s->out_row, a + i * s->a_row, b + j * s->b_column,           \
@@ -82,24 +82,21 @@ INLINE void block(float *out, const float *a, const float *b, const float *row,
         for (; j < s->n; j++)
             TILE(4, 1);
     }
-    for (; i < s->m; i++) {
-        int32_t j = 0;
-        for (; j + 4 <= s->n; j += 4)
-            TILE(1, 4);
-        for (; j < s->n; j++)
-            TILE(1, 1);
-    }
+    for (; i < s->m; i++)
+        poet_matmul_row(out + i * s->out_row, a + i * s->a_row, b, row, s, is_first, count);
 #undef TILE
 }
 
 static void product(float *out, const float *a, const float *b, const float *row,
-                    const struct matmul *s, int32_t is_more)
+                    const struct poet_matmul *s, int32_t is_more)
 {
     for (int32_t k = 0; k < s->k; k += s->block) {
         int32_t count = s->k - k < s->block ? s->k - k : s->block;
         int32_t is_first = k == 0 && !is_more;
         const float *left = a + k * s->a_column, *right = b + k * s->b_row;
-        if (s->a_column == 1 && s->b_row == 1) /* both run along k, as x and a layer's weight do */
+        if (POET_HELIUM)
+            poet_helium_block(out, left, right, row, s, is_first, count);
+        else if (s->a_column == 1 && s->b_row == 1) /* both run along k, as x and a layer's weight do */
             block(out, left, right, row, s, is_first, count, ALONG_K, ALONG_K);
         else if (s->a_column == 1 && s->b_column == 1) /* a gradient and a layer's weight */
             block(out, left, right, row, s, is_first, count, ALONG_K, SIDE_BY_SIDE);
@@ -110,13 +107,14 @@ static void product(float *out, const float *a, const float *b, const float *row
     }
 }
 
-void matmul(float *out, const float *a, const float *b, const float *row, const struct matmul *shape)
+void poet_matmul(float *out, const float *a, const float *b, const float *row,
+                 const struct poet_matmul *shape)
 {
     product(out, a, b, row, shape, 0);
 }
 
-void matmul_part(float *out, const float *a, const float *b, const float *row,
-                 const struct matmul *shape, int32_t is_more)
+void poet_matmul_part(float *out, const float *a, const float *b, const float *row,
+                      const struct poet_matmul *shape, int32_t is_more)
 {
     product(out, a, b, row, shape, is_more);
 }

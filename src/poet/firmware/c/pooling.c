@@ -16,22 +16,22 @@ static struct window window_of(int32_t out, int32_t stride, int32_t pad, int32_t
     return found;
 }
 
-static struct pool_rows all_rows(const struct pool *s)
+static struct poet_pool_rows all_rows(const struct poet_pool *s)
 {
-    struct pool_rows all = {0, s->height, 0, s->out_height};
+    struct poet_pool_rows all = {0, s->height, 0, s->out_height};
     return all;
 }
 
-void max_pool(float *out, int64_t *at, const float *in, const struct pool *shape)
+void poet_max_pool(float *out, int64_t *at, const float *in, const struct poet_pool *shape)
 {
-    struct pool_rows all = all_rows(shape);
-    max_pool_rows(out, at, in, shape, &all);
+    struct poet_pool_rows all = all_rows(shape);
+    poet_max_pool_rows(out, at, in, shape, &all);
 }
 
-void max_pool_rows(float *out, int64_t *at, const float *in, const struct pool *shape,
-                   const struct pool_rows *part)
+void poet_max_pool_rows(float *out, int64_t *at, const float *in, const struct poet_pool *shape,
+                        const struct poet_pool_rows *part)
 {
-    const struct pool *s = shape;
+    const struct poet_pool *s = shape;
     int32_t before = part->first * s->width;
     for (int32_t plane = 0; plane < s->planes; plane++, in += part->rows * s->width)
         for (int32_t oy = part->out_first; oy < part->out_first + part->out_rows; oy++)
@@ -55,29 +55,29 @@ void max_pool_rows(float *out, int64_t *at, const float *in, const struct pool *
             }
 }
 
-void max_pool_gradient(float *in_gradient, const float *gradient, const int64_t *at,
-                       const struct pool *shape)
+void poet_max_pool_gradient(float *in_gradient, const float *gradient, const int64_t *at,
+                            const struct poet_pool *shape)
 {
-    struct pool_rows all = all_rows(shape);
-    max_pool_gradient_rows(in_gradient, gradient, at, shape, &all);
+    struct poet_pool_rows all = all_rows(shape);
+    poet_max_pool_gradient_rows(in_gradient, gradient, at, shape, &all);
 }
 
-void max_pool_gradient_rows(float *in_gradient, const float *gradient, const int64_t *at,
-                            const struct pool *shape, const struct pool_rows *part)
+void poet_max_pool_gradient_rows(float *in_gradient, const float *gradient, const int64_t *at,
+                                 const struct poet_pool *shape, const struct poet_pool_rows *part)
 {
-    const struct pool *s = shape;
+    const struct poet_pool *s = shape;
     int32_t area = part->rows * s->width, out_area = part->out_rows * s->out_width;
     int32_t before = part->first * s->width;
-    fill(in_gradient, 0.0f, s->planes * area);
+    poet_fill(in_gradient, 0.0f, s->planes * area);
     for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
         for (int32_t i = 0; i < out_area; i++, at++, gradient++) {
-            int32_t here = index_of(*at, s->height * s->width) - before;
+            int32_t here = poet_index_of(*at, s->height * s->width) - before;
             if (here >= 0 && here < area)
                 in_gradient[here] += *gradient;
         }
 }
 
-static float divisor_of(const struct pool *s, struct window v, struct window h)
+static float divisor_of(const struct poet_pool *s, struct window v, struct window h)
 {
     if (s->divisor)
         return (float)s->divisor;
@@ -93,20 +93,20 @@ static struct window even(int32_t out, int32_t count, int32_t size)
     return found;
 }
 
-static struct window rows_of(const struct pool *s, int32_t out, int is_even)
+static struct window rows_of(const struct poet_pool *s, int32_t out, int is_even)
 {
     return is_even ? even(out, s->out_height, s->height)
                    : window_of(out, s->stride_y, s->pad_y, s->kernel_height, s->height);
 }
 
-static struct window columns_of(const struct pool *s, int32_t out, int is_even)
+static struct window columns_of(const struct poet_pool *s, int32_t out, int is_even)
 {
     return is_even ? even(out, s->out_width, s->width)
                    : window_of(out, s->stride_x, s->pad_x, s->kernel_width, s->width);
 }
 
-static void average(float *out, const float *in, const struct pool *s,
-                    const struct pool_rows *part, int is_even)
+static void average(float *out, const float *in, const struct poet_pool *s,
+                    const struct poet_pool_rows *part, int is_even)
 {
     for (int32_t plane = 0; plane < s->planes; plane++, in += part->rows * s->width)
         for (int32_t oy = part->out_first; oy < part->out_first + part->out_rows; oy++) {
@@ -125,11 +125,11 @@ static void average(float *out, const float *in, const struct pool *s,
         }
 }
 
-static void average_gradient(float *in_gradient, const float *gradient, const struct pool *s,
-                             const struct pool_rows *part, int is_even)
+static void average_gradient(float *in_gradient, const float *gradient, const struct poet_pool *s,
+                             const struct poet_pool_rows *part, int is_even)
 {
     int32_t area = part->rows * s->width;
-    fill(in_gradient, 0.0f, s->planes * area);
+    poet_fill(in_gradient, 0.0f, s->planes * area);
     for (int32_t plane = 0; plane < s->planes; plane++, in_gradient += area)
         for (int32_t oy = part->out_first; oy < part->out_first + part->out_rows; oy++) {
             struct window v = rows_of(s, oy, is_even);
@@ -145,38 +145,41 @@ static void average_gradient(float *in_gradient, const float *gradient, const st
         }
 }
 
-void average_pool(float *out, const float *in, const struct pool *shape)
+void poet_average_pool(float *out, const float *in, const struct poet_pool *shape)
 {
-    struct pool_rows all = all_rows(shape);
+    struct poet_pool_rows all = all_rows(shape);
     average(out, in, shape, &all, 0);
 }
 
-void average_pool_rows(float *out, const float *in, const struct pool *shape,
-                       const struct pool_rows *part)
+void poet_average_pool_rows(float *out, const float *in, const struct poet_pool *shape,
+                            const struct poet_pool_rows *part)
 {
     average(out, in, shape, part, 0);
 }
 
-void average_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
+void poet_average_pool_gradient(float *in_gradient, const float *gradient,
+                                const struct poet_pool *shape)
 {
-    struct pool_rows all = all_rows(shape);
+    struct poet_pool_rows all = all_rows(shape);
     average_gradient(in_gradient, gradient, shape, &all, 0);
 }
 
-void average_pool_gradient_rows(float *in_gradient, const float *gradient,
-                                const struct pool *shape, const struct pool_rows *part)
+void poet_average_pool_gradient_rows(float *in_gradient, const float *gradient,
+                                     const struct poet_pool *shape,
+                                     const struct poet_pool_rows *part)
 {
     average_gradient(in_gradient, gradient, shape, part, 0);
 }
 
-void adaptive_pool(float *out, const float *in, const struct pool *shape)
+void poet_adaptive_pool(float *out, const float *in, const struct poet_pool *shape)
 {
-    struct pool_rows all = all_rows(shape);
+    struct poet_pool_rows all = all_rows(shape);
     average(out, in, shape, &all, 1);
 }
 
-void adaptive_pool_gradient(float *in_gradient, const float *gradient, const struct pool *shape)
+void poet_adaptive_pool_gradient(float *in_gradient, const float *gradient,
+                                 const struct poet_pool *shape)
 {
-    struct pool_rows all = all_rows(shape);
+    struct poet_pool_rows all = all_rows(shape);
     average_gradient(in_gradient, gradient, shape, &all, 1);
 }

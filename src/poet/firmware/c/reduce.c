@@ -15,13 +15,13 @@ static float row_sum(const float *in, int32_t count, int32_t stride)
     return total;
 }
 
-float sum_row(const float *in, int32_t count)
+float poet_sum_row(const float *in, int32_t count)
 {
     return row_sum(in, count, 1);
 }
 
-void sum_view(float *out, const float *in, const struct view *outer, const struct view *inner,
-              float divisor)
+void poet_sum_view(float *out, const float *in, const struct poet_view *outer,
+                   const struct poet_view *inner, float divisor)
 {
     const int32_t *o = outer->size, *so = outer->stride;
     const int32_t *n = inner->size, *sn = inner->stride;

@@ -3,11 +3,11 @@
 
 /* ---- LayerNorm ---- */
 
-void layer_norm(float *out, float *mean, float *inverse, const float *in, const float *weight,
-                const float *bias, int32_t rows, int32_t columns, float epsilon)
+void poet_layer_norm(float *out, float *mean, float *inverse, const float *in, const float *weight,
+                     const float *bias, int32_t rows, int32_t columns, float epsilon)
 {
     for (int32_t i = 0; i < rows; i++, in += columns, out += columns) {
-        float total = sum_row(in, columns), squares = 0.0f;
+        float total = poet_sum_row(in, columns), squares = 0.0f;
         float middle = total / (float)columns;
         for (int32_t j = 0; j < columns;) { /* in parts, to lose less */
             float part = 0.0f;
@@ -27,23 +27,24 @@ void layer_norm(float *out, float *mean, float *inverse, const float *in, const 
     }
 }
 
-void layer_norm_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
-                         const float *gradient, const float *in, const float *mean,
-                         const float *inverse, const float *weight, int32_t rows, int32_t columns)
-{
-    layer_norm_gradient_part(in_gradient, weight_gradient, bias_gradient, gradient, in, mean,
-                             inverse, weight, rows, columns, 0);
-}
-
-void layer_norm_gradient_part(float *in_gradient, float *weight_gradient, float *bias_gradient,
+void poet_layer_norm_gradient(float *in_gradient, float *weight_gradient, float *bias_gradient,
                               const float *gradient, const float *in, const float *mean,
                               const float *inverse, const float *weight, int32_t rows,
-                              int32_t columns, int32_t is_more)
+                              int32_t columns)
+{
+    poet_layer_norm_gradient_part(in_gradient, weight_gradient, bias_gradient, gradient, in, mean,
+                                  inverse, weight, rows, columns, 0);
+}
+
+void poet_layer_norm_gradient_part(float *in_gradient, float *weight_gradient, float *bias_gradient,
+                                   const float *gradient, const float *in, const float *mean,
+                                   const float *inverse, const float *weight, int32_t rows,
+                                   int32_t columns, int32_t is_more)
 {
     if (weight_gradient && !is_more)
-        fill(weight_gradient, 0.0f, columns);
+        poet_fill(weight_gradient, 0.0f, columns);
     if (bias_gradient && !is_more)
-        fill(bias_gradient, 0.0f, columns);
+        poet_fill(bias_gradient, 0.0f, columns);
     for (int32_t i = 0; i < rows; i++, in += columns, gradient += columns) {
         float along = 0.0f, total = 0.0f;
         for (int32_t j = 0; j < columns;) {
@@ -75,7 +76,7 @@ void layer_norm_gradient_part(float *in_gradient, float *weight_gradient, float 
 
 /* ---- softmax; a row of minus infinities gives zeros ---- */
 
-void softmax(float *out, const float *in, int32_t rows, int32_t columns)
+void poet_softmax(float *out, const float *in, int32_t rows, int32_t columns)
 {
     for (int32_t i = 0; i < rows; i++, in += columns, out += columns) {
         float most = in[0];
@@ -85,14 +86,14 @@ void softmax(float *out, const float *in, int32_t rows, int32_t columns)
         float beside = most == -1.0f / 0.0f ? 0.0f : most;
         for (int32_t j = 0; j < columns; j++)
             out[j] = poet_exp(in[j] - beside);
-        float total = sum_row(out, columns);
+        float total = poet_sum_row(out, columns);
         for (int32_t j = 0; j < columns; j++)
             out[j] = total == 0.0f ? 0.0f : out[j] / total;
     }
 }
 
-void softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
-                      int32_t columns)
+void poet_softmax_gradient(float *out, const float *gradient, const float *result, int32_t rows,
+                           int32_t columns)
 {
     for (int32_t i = 0; i < rows; i++, gradient += columns, result += columns, out += columns) {
         float along = 0.0f;
@@ -141,13 +142,13 @@ static float normal_below(float x)
     return y < 0.0f ? rest : 1.0f - rest;
 }
 
-void gelu(float *out, const float *in, int32_t count)
+void poet_gelu(float *out, const float *in, int32_t count)
 {
     for (int32_t i = 0; i < count; i++)
         out[i] = in[i] * normal_below(in[i]);
 }
 
-void gelu_gradient(float *out, const float *gradient, const float *in, int32_t count)
+void poet_gelu_gradient(float *out, const float *gradient, const float *in, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
         float x = in[i], density = 0.398942280f * poet_exp(-0.5f * (x * x));
@@ -155,7 +156,7 @@ void gelu_gradient(float *out, const float *gradient, const float *in, int32_t c
     }
 }
 
-void gelu_tanh(float *out, const float *in, int32_t count)
+void poet_gelu_tanh(float *out, const float *in, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
         float x = in[i], inner = 0.797884561f * (x + 0.044715f * (x * x * x));
@@ -163,7 +164,7 @@ void gelu_tanh(float *out, const float *in, int32_t count)
     }
 }
 
-void gelu_tanh_gradient(float *out, const float *gradient, const float *in, int32_t count)
+void poet_gelu_tanh_gradient(float *out, const float *gradient, const float *in, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
         float x = in[i], inner = 0.797884561f * (x + 0.044715f * (x * x * x));
@@ -172,13 +173,13 @@ void gelu_tanh_gradient(float *out, const float *gradient, const float *in, int3
     }
 }
 
-void silu(float *out, const float *in, int32_t count)
+void poet_silu(float *out, const float *in, int32_t count)
 {
     for (int32_t i = 0; i < count; i++)
         out[i] = in[i] * poet_sigmoid(in[i]);
 }
 
-void silu_gradient(float *out, const float *gradient, const float *in, int32_t count)
+void poet_silu_gradient(float *out, const float *gradient, const float *in, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
         float s = poet_sigmoid(in[i]);
@@ -188,49 +189,51 @@ void silu_gradient(float *out, const float *gradient, const float *in, int32_t c
 
 /* ---- rows of a table ---- */
 
-void embedding(float *out, const float *table, const int64_t *rows, int32_t count, int32_t columns,
-               int32_t table_rows)
+void poet_embedding(float *out, const float *table, const int64_t *rows, int32_t count,
+                    int32_t columns, int32_t table_rows)
 {
     for (int32_t i = 0; i < count; i++)
-        copy_bytes(out + i * columns, table + index_of(rows[i], table_rows) * columns, 4 * columns);
+        poet_copy_bytes(out + i * columns, table + poet_index_of(rows[i], table_rows) * columns,
+                        4 * columns);
 }
 
-void embedding_rows_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
-                             int32_t columns, int32_t first, int32_t table_rows, int64_t ignored)
+void poet_embedding_rows_gradient(float *out, const float *gradient, const int64_t *rows,
+                                  int32_t count, int32_t columns, int32_t first, int32_t table_rows,
+                                  int64_t ignored)
 {
-    fill(out, 0.0f, table_rows * columns);
+    poet_fill(out, 0.0f, table_rows * columns);
     for (int32_t i = 0; i < count; i++, gradient += columns)
         if (rows[i] != ignored && rows[i] >= first && rows[i] < first + table_rows) {
             float *to = out + ((int32_t)rows[i] - first) * columns;
-            add(to, to, gradient, 1.0f, columns);
+            poet_add(to, to, gradient, 1.0f, columns);
         }
 }
 
-void embedding_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
-                        int32_t columns, int32_t table_rows, int64_t ignored)
+void poet_embedding_gradient(float *out, const float *gradient, const int64_t *rows, int32_t count,
+                             int32_t columns, int32_t table_rows, int64_t ignored)
 {
-    embedding_rows_gradient(out, gradient, rows, count, columns, 0, table_rows, ignored);
+    poet_embedding_rows_gradient(out, gradient, rows, count, columns, 0, table_rows, ignored);
 }
 
-int32_t embedding_row_gradient(float *out, const float *gradient, const int64_t *rows, int32_t at,
-                               int32_t count, int32_t columns, int64_t ignored)
+int32_t poet_embedding_row_gradient(float *out, const float *gradient, const int64_t *rows,
+                                    int32_t at, int32_t count, int32_t columns, int64_t ignored)
 {
     if (rows[at] == ignored)
         return 0;
     for (int32_t i = 0; i < at; i++)
         if (rows[i] == rows[at])
             return 0;
-    fill(out, 0.0f, columns);
+    poet_fill(out, 0.0f, columns);
     for (int32_t i = at; i < count; i++)
         if (rows[i] == rows[at])
-            add(out, out, gradient + i * columns, 1.0f, columns);
+            poet_add(out, out, gradient + i * columns, 1.0f, columns);
     return 1;
 }
 
-void gather_whole(int64_t *out, const int64_t *in, const int64_t *at, int32_t rows,
-                  int32_t in_columns, int32_t columns)
+void poet_gather_whole(int64_t *out, const int64_t *in, const int64_t *at, int32_t rows,
+                       int32_t in_columns, int32_t columns)
 {
     for (int32_t i = 0; i < rows; i++, in += in_columns)
         for (int32_t j = 0; j < columns; j++)
-            *out++ = in[index_of(*at++, in_columns)];
+            *out++ = in[poet_index_of(*at++, in_columns)];
 }

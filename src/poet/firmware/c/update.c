@@ -1,8 +1,8 @@
 /* Updates of parameters, in the order of operations of PyTorch's own. */
 #include "kernels.h"
 
-void sgd(float *parameter, const float *gradient, double learning_rate, const struct sgd *rule,
-         int32_t count)
+void poet_sgd(float *parameter, const float *gradient, double learning_rate,
+              const struct poet_sgd *rule, int32_t count)
 {
     float rate = (float)-learning_rate;
     for (int32_t i = 0; i < count; i++) {
@@ -13,8 +13,8 @@ void sgd(float *parameter, const float *gradient, double learning_rate, const st
     }
 }
 
-void sgd_momentum(float *parameter, float *buffer, const float *gradient, double learning_rate,
-                  int64_t step, const struct sgd *rule, int32_t count)
+void poet_sgd_momentum(float *parameter, float *buffer, const float *gradient, double learning_rate,
+                       int64_t step, const struct poet_sgd *rule, int32_t count)
 {
     float rate = (float)-learning_rate;
     float share = step > 1 ? 1.0f - rule->dampening : 1.0f; /* the first is taken whole */
@@ -46,8 +46,8 @@ static double root(double x)
     return guess;
 }
 
-void adam(float *parameter, float *mean, float *square, const float *gradient,
-          double learning_rate, int64_t step, const struct adam *rule, int32_t count)
+void poet_adam(float *parameter, float *mean, float *square, const float *gradient,
+               double learning_rate, int64_t step, const struct poet_adam *rule, int32_t count)
 {
     float share1 = (float)(1.0 - rule->beta1), share2 = (float)(1.0 - rule->beta2);
     float kept2 = (float)rule->beta2, epsilon = (float)rule->epsilon;

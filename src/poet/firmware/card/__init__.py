@@ -1,1 +1,2 @@
-"""The card: its `image`, the `initial` contents of a new one, and `safetensors` files for both."""
+"""The card: its `sectors`, `commits` and `layout`, the `image` of all, the `initial` contents of a
+new one, and `safetensors` files."""

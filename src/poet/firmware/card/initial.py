@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.card.image import Arrays, held_type, inputs_of
+from poet.firmware.card.image import Arrays, held_type
+from poet.firmware.card.layout import inputs_of
 from poet.firmware.card.safetensors import Array, read_safetensors
 from poet.values.graph import Graph
 from poet.values.schedule import PERSISTENT

@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from poet.errors import PoetError
-from poet.firmware.card.image import header_of, read_tensors
+from poet.firmware.card.commits import commit_of
+from poet.firmware.card.image import read_tensors
 from poet.firmware.card.safetensors import Array, read_safetensors
 from poet.firmware.write.folder import read_folder
 from poet.values.graph import printable
@@ -56,7 +57,7 @@ def compare_card(folder: Path) -> CardComparison | None:
     made, plan = read_folder(folder)
     if not (folder / REFERENCE).exists():
         return None
-    if header_of(folder / "card.img").steps_done != made.steps:
+    if commit_of(folder / "card.img").steps_done != made.steps:
         return None
     known = read_safetensors(folder / REFERENCE)
     card = read_tensors(folder / "card.img", plan.graph, made.card)

@@ -15,12 +15,13 @@ from pathlib import Path
 import msgspec
 
 from poet.errors import PoetError
-from poet.firmware.boards import Board, find_board
-from poet.firmware.card.image import header_of
+from poet.firmware.boards import EMULATOR, emulator_command, find_board
+from poet.firmware.card.commits import Order, commit_of, order_of, write_order
 from poet.firmware.write.folder import Firmware, read_firmware, write_again
 from poet.values.graph import printable
 
-EMULATOR = "qemu-system-arm"
+_MOST = 2**32 - 1
+"""The most steps that a card counts."""
 CROSS_COMPILER = "arm-none-eabi-gcc"
 
 
@@ -38,6 +39,8 @@ class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     streamed_out_bytes: int
     peak_bytes: int
     stack_bytes: int
+    sectors_read: int
+    sectors_written: int
 
     @property
     def streamed_bytes(self) -> int:
@@ -100,6 +103,11 @@ def emulate(
 def _copied(folder: Path, home: Path) -> Firmware:
     """The files that a Makefile may need, as they are."""
     made = read_firmware(folder)
+    if made.package is not None:
+        raise PoetError(
+            f"{folder} is a package for {made.package}, which builds it in its own way: edited "
+            "C runs there. Without edited=True its library runs under POET's own program"
+        )
     for file in folder.iterdir():
         if file.is_file() and (file.suffix in (".c", ".h", ".ld") or file.name == "Makefile"):
             shutil.copyfile(file, home / file.name)
@@ -107,16 +115,21 @@ def _copied(folder: Path, home: Path) -> Firmware:
 
 
 def build(folder: Path, made: Firmware, *extra: str) -> None:
-    """Run the folder's Makefile. Compilers leave no files elsewhere, nor processes behind."""
-    if made.target != "host":
+    """Run the folder's Makefile."""
+    run_make(folder, made.target != "host", *extra)
+
+
+def run_make(folder: Path, on_board: bool, *extra: str) -> None:
+    """The same for any Makefile. Compilers leave no files elsewhere, nor processes behind."""
+    if on_board:
         _need(CROSS_COMPILER, "gcc-arm-none-eabi")
     _need("make", "make")
     with (
         tempfile.TemporaryDirectory(prefix="poet-build-") as beside,
         subprocess.Popen(
-            ["make", "-f", "Makefile", "-C", str(folder), *extra], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env=os.environ | {"TMPDIR": beside},
+            ["make", "-f", "Makefile", "-C", str(folder), "MAIN=main.c", *extra],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True, env=os.environ | {"TMPDIR": beside},
         ) as running,
     ):  # fmt: skip
         try:
@@ -135,21 +148,14 @@ def _need(tool: str, package: str) -> None:
 
 
 def _ask_for(card: Path, steps: int) -> None:
-    header = header_of(card)
-    if header.samples == 0:
+    """So many steps more from where the card stands."""
+    done, samples = commit_of(card).steps_done, order_of(card).samples
+    if samples == 0:
         raise PoetError(f"{card} has no samples; poet emit writes some")
+    if done + steps > _MOST:
+        raise PoetError(f"{card} has {done:,} steps done; with {steps:,} more it is past {_MOST:,}")
     with card.open("r+b") as file:
-        file.write(msgspec.structs.replace(header, steps_to_do=steps).packed())
-
-
-def emulator_command(board: Board, image: str) -> list[str]:
-    """What runs an image on the emulated board, an instruction a nanosecond."""
-    settings = (word for setting in board.settings for word in ("-global", setting))
-    return [
-        EMULATOR, "-M", board.machine, *settings, "-nographic", "-monitor", "none", "-serial",
-        "none", "-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel",
-        image,
-    ]  # fmt: skip
+        write_order(file, Order(stop_at=done + steps, samples=samples))
 
 
 def _output(folder: Path, home: Path, made: Firmware, seconds: float) -> Generator[str, None, None]:
@@ -210,6 +216,7 @@ def _parsed(words: list[str]) -> StepCounts:
         page_in_bytes=int(words[8]), page_outs=int(words[10]), page_out_bytes=int(words[11]),
         streamed_in_bytes=int(words[13]), streamed_out_bytes=int(words[15]),
         peak_bytes=int(words[17]), stack_bytes=int(words[19]),
+        sectors_read=int(words[21]), sectors_written=int(words[23]),
     )  # fmt: skip
 
 

@@ -1,16 +1,17 @@
 """Arena: an address for every block, so that no two that are alive at once overlap.
 
-Blocks are placed one after the other at the lowest address that is free for all of their life.
-The order decides how high the arena gets: a block that comes late has to take what is left. Orders
-by size, by size times life and by life are tried first; then simulated annealing moves blocks
-forward in the order, those first that reach above what is alive at most. It goes by the sum of all
-that reaches above it, since the height alone would not tell a step in the right direction.
+What is alive throughout lies lowest. The others must fit below a height: each is put where it is
+free for all of its life, the largest and longest first, and what found no room is put where it
+overlaps least, whatever lay there is taken out and looks for a place of its own. What was forced in
+weighs more from then on, so that the search goes on elsewhere. The height begins with what is alive
+at most, which no arena is below, and rises until all have an address.
 
-`check` trusts none of this: it goes through the ticks and compares all that is alive.
+`check` trusts none of this: it goes through the ticks and compares all that is alive. So are the
+addresses checked that a plan brings along.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,14 @@ from poet.firmware.place.lifetimes import Block, Lifetimes, lifetimes
 from poet.native import COMPILERS, built
 from poet.values.plan import Plan
 
-TRIES = 120_000
-"""Orders that are tried at most. Counted, not timed: the same plan gives the same addresses."""
-_PAIRS = 20_000
-"""So many pairs of blocks that meet are tried so often; where there are more, it is less."""
-_GOOD = 0.02
-"""How far above the least an arena may be that is within its limit, and is not searched further."""
-_ENOUGH = 12_000
-"""Orders that are tried where the arena is small enough already."""
-_WARMTH = 0.02
-"""How much worse an order may be at first and still be taken, as a share of the first excess."""
+WORK = 3_000_000
+"""Rivals that are looked at, at the most, below one height. Counted, not timed: the same plan gives
+the same addresses."""
+_MOST_STEPS = 40_000
+_HEIGHTS = (1.0, 1.0025, 1.005, 1.01, 1.02, 1.03, 1.05, 1.08, 1.12, 1.2, 1.3, 1.5, 2.0)
+"""Of what is alive at most."""
+_BRIEF = 3
+"""Below heights that are less than what would do, a search is so many times shorter."""
 Numbers = np.ndarray[Any, Any]
 _SOURCE = Path(__file__).with_name("csrc") / "place.c"
 
@@ -51,9 +50,19 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def placed(plan: Plan, limit: int | None) -> Placed:
-    """Addresses for all that a plan has in RAM; the arena may come out above the limit."""
+    """Addresses for all that a plan has in RAM: its own, if it has them; else new ones, for which
+    the arena may come out above the limit."""
     lives = lifetimes(plan)
-    return Placed(lives, place(lives.blocks, 2**62 if limit is None else limit))
+    if plan.arena is None:
+        return Placed(lives, place(lives.blocks, 2**62 if limit is None else limit))
+    found = Placement(plan.arena.offsets, plan.arena.nbytes)
+    try:
+        check(lives.blocks, found, found.arena_bytes)
+    except PoetError as error:
+        raise PoetError(
+            f"the plan's addresses are not those of its tensors: {error}. Plan again"
+        ) from None
+    return Placed(lives, found)
 
 
 def least_bytes(blocks: Sequence[Block]) -> int:
@@ -70,41 +79,80 @@ def least_bytes(blocks: Sequence[Block]) -> int:
     return most
 
 
-def place(blocks: Sequence[Block], limit: int, tries: int = TRIES, seed: int = 0) -> Placement:
-    """The smallest arena found; the search ends early once it is within `limit` bytes."""
-    library = built(_SOURCE)
-    if library is None:
-        known = ", ".join(COMPILERS)
-        raise PoetError(f"no C compiler among {known} could build the search for addresses")
-    search = library.poet_place
-    search.restype = ctypes.c_int64
+def place(blocks: Sequence[Block], limit: int, work: int = WORK, seed: int = 0) -> Placement:
+    """The smallest arena found: within `limit` bytes if addresses are found for that."""
     rivals = _rivals(blocks)
-    count, least = len(blocks), least_bytes(blocks)
-    tries = min(tries, tries * _PAIRS // max(1, sum(map(len, rivals)) // 2))
-    good = min(limit, int((1 + _GOOD) * least))
-    sizes = _array([block.padded for block in blocks])
-    alignments = _array([block.alignment for block in blocks])
-    starts = _array([0, *np.cumsum([len(each) for each in rivals])], np.int32)
-    flat = _array([n for each in rivals for n in each], np.int32)
-    best: Placement | None = None
-    for key in _KEYS:
-        ranks = [key(block) for block in blocks]
-        order = _array(sorted(range(count), key=ranks.__getitem__, reverse=True), np.int32)
-        offsets = _array([0] * count)
-        top = search(
-            ctypes.c_int32(count), _pointer(sizes), _pointer(alignments), _pointer(starts),
-            _pointer(flat), ctypes.c_int64(least), ctypes.c_int64(limit), ctypes.c_int64(good),
-            _pointer(order), _pointer(offsets), ctypes.c_int64(tries // len(_KEYS)),
-            ctypes.c_int64(_ENOUGH // len(_KEYS)), ctypes.c_double(_WARMTH), ctypes.c_uint64(seed),
+    offsets, bottom = [0] * len(blocks), 0
+    for n, block in enumerate(blocks):
+        if block.nbytes and len(rivals[n]) == len(blocks) - 1:
+            offsets[n] = -(-bottom // block.alignment) * block.alignment
+            bottom = offsets[n] + block.padded
+    rest = [n for n in range(len(blocks)) if len(rivals[n]) < len(blocks) - 1]
+    if not rest:
+        return Placement(tuple(offsets), bottom)
+    alignment = max(blocks[n].alignment for n in rest)
+    bottom = -(-bottom // alignment) * alignment
+    number = {n: at for at, n in enumerate(rest)}
+    search = _Search(
+        [blocks[n] for n in rest],
+        [[number[other] for other in rivals[n] if other in number] for n in rest], work, seed,
+    )  # fmt: skip
+    least = least_bytes([blocks[n] for n in rest])
+    for height, brief in _heights(least, limit - bottom):
+        found = search.below(height, brief)
+        if found is not None:
+            for n, offset in zip(rest, found, strict=True):
+                offsets[n] = bottom + offset
+            top = max(offsets[n] + blocks[n].padded for n in range(len(blocks)))
+            return Placement(tuple(offsets), top)
+    raise AssertionError("one on the other, all have a place")
+
+
+def _heights(least: int, limit: int) -> Iterator[tuple[int, bool]]:
+    """Heights to try in turn, and whether each is tried briefly, since more would do."""
+    tried = [int(factor * least) for factor in _HEIGHTS]
+    yield from ((height, True) for height in tried if height < limit)
+    if tried[0] <= limit < tried[-1]:
+        yield limit, False
+    yield from ((height, True) for height in tried if height > limit)
+    yield 2**62, True
+
+
+class _Search:
+    """The blocks as the search in C takes them."""
+
+    def __init__(
+        self, blocks: Sequence[Block], rivals: list[list[int]], work: int, seed: int
+    ) -> None:
+        library = built(_SOURCE)
+        if library is None:
+            known = ", ".join(COMPILERS)
+            raise PoetError(f"no C compiler among {known} could build the search for addresses")
+        self._search, self._count, self._seed = library.poet_place, len(blocks), seed
+        self._search.restype = ctypes.c_int64
+        met = sum(map(len, rivals))
+        self._steps = min(_MOST_STEPS, work * len(blocks) // max(1, met))
+        ranks = [(block.padded * _life(block), block.padded) for block in blocks]
+        order = sorted(range(len(blocks)), key=ranks.__getitem__, reverse=True)
+        self._arrays = [
+            _array([block.padded for block in blocks]),
+            _array([block.alignment for block in blocks]),
+            _array([0, *np.cumsum([len(each) for each in rivals])], np.int32),
+            _array([n for each in rivals for n in each], np.int32),
+            _array(order, np.int32),
+        ]
+
+    def below(self, height: int, brief: bool) -> list[int] | None:
+        """Addresses below a height, if they are found."""
+        offsets = _array([0] * self._count)
+        left = self._search(
+            ctypes.c_int32(self._count), *map(_pointer, self._arrays), _pointer(offsets),
+            ctypes.c_int64(height), ctypes.c_int64(self._steps // (_BRIEF if brief else 1)),
+            ctypes.c_uint64(self._seed),
         )  # fmt: skip
-        if top < 0:
+        if left < 0:
             raise PoetError("there is not enough memory to place the arena")
-        if best is None or top < best.arena_bytes:
-            best = Placement(tuple(map(int, offsets)), top)
-        if best.arena_bytes == least or best.arena_bytes <= good:
-            break
-    assert best is not None
-    return best
+        return None if left else [int(offset) for offset in offsets]
 
 
 def _array(values: Sequence[int], dtype: type = np.int64) -> Numbers:
@@ -138,17 +186,14 @@ def _life(block: Block) -> int:
     return sum(last - first + 1 for first, last in block.spans)
 
 
-_KEYS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
-    lambda block: (block.padded, _life(block)),
-    lambda block: (block.padded * _life(block), block.padded),
-    lambda block: (_life(block), block.padded),
-)
-
-
 def check(blocks: Sequence[Block], placement: Placement, limit: int) -> None:
     """Refuse a placement in which two live blocks overlap, or that is larger than `limit`."""
     if placement.arena_bytes > limit:
         raise PoetError(f"the arena takes {placement.arena_bytes:,} bytes; its limit is {limit:,}")
+    if len(placement.offsets) != len(blocks):
+        raise PoetError(
+            f"there are {len(placement.offsets):,} addresses for {len(blocks):,} blocks of RAM"
+        )
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
     for n, block in enumerate(blocks):

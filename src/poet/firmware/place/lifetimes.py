@@ -12,8 +12,9 @@ import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop, loops
 from poet.calls.operands import Work, works
+from poet.calls.pieces.choices import choice_named
 from poet.calls.pieces.nest import tile_bytes
-from poet.calls.pieces.ways import Way, choice_named, planned_way, tiles_of
+from poet.calls.pieces.ways import Way, planned_way, tiles_of
 from poet.calls.references import Reference
 from poet.calls.sizes import ITEM_BYTES
 from poet.errors import PoetError

@@ -4,6 +4,7 @@ import filecmp
 import os
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ import msgspec
 
 from poet.calls.loops import loops
 from poet.errors import Infeasible, PoetError
-from poet.firmware.boards import FOLDER, Board, find_board
-from poet.firmware.card.image import CardLayout, card_layout, inputs_of, scalars
+from poet.firmware.boards import FOLDER, Board, emulator_command, find_board
+from poet.firmware.card.layout import CardLayout, card_layout, inputs_of, scalars
+from poet.firmware.packages import place
 from poet.firmware.place.arena import Placed, check, placed
 from poet.firmware.write.source import Source, source_of
-from poet.firmware.write.text import SOURCES
+from poet.firmware.write.text import KERNEL_HEADERS, LIBRARY, SOURCES
 from poet.referee.refusing import refuse_if_wrong
 from poet.referee.replay import check as replayed
 from poet.values.files import read_json, write_json
@@ -25,11 +27,16 @@ from poet.values.plan import Plan, in_turns
 from poet.values.schedule import PageOut
 
 MANIFEST = "firmware.json"
-ALWAYS = ("board.h", "kernels.h", "train.h", "train.c")
+OWN = ("poet.h", "step.h", "poet.c", "card.c", "store.c", "main.c", "board.h")
+"""The library, and the example on top of it."""
 OPTIMIZE = "-O2"
+SAVE_EVERY = 10
 FLAGS = f"-std=c11 {OPTIMIZE} -ffp-contract=off -fno-math-errno -Wall -Wextra -Werror"
 LINK = "-nostdlib -T link.ld -Wl,--gc-sections"
-ON_BOARD = "-ffreestanding -fno-tree-loop-distribute-patterns -ffunction-sections -fdata-sections"
+ON_BOARD = (
+    "-ffreestanding -fno-tree-loop-distribute-patterns -ffunction-sections -fdata-sections "
+    "-DPOET_ARENA_SECTION=.arena"
+)
 
 
 class Firmware(
@@ -66,7 +73,11 @@ class Firmware(
     steps: int
     """The steps that a new card asks for."""
     learning_rate: float
+    save_every: int
+    """After how many steps each it saves a network that lives in RAM; 0: when it is done."""
     card: CardLayout
+    package: str | None = None
+    """Whose folder this is, if it is one of `poet.firmware.packages`."""
 
     @property
     def fragmentation(self) -> float:
@@ -87,8 +98,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         try:
             yield made
             if home == final:
-                for file in made.iterdir():
-                    os.replace(file, final / file.name)
+                _replace_all(made, final)
             else:
                 final.parent.mkdir(parents=True, exist_ok=True)
                 made.rename(final)
@@ -96,6 +106,20 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(made, ignore_errors=True)
     except OSError as error:
         raise PoetError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def _replace_all(made: Path, final: Path) -> None:
+    """Move each file to its place, when it is known that none of the places is taken otherwise."""
+    files = [file.relative_to(made) for file in sorted(made.rglob("*")) if file.is_file()]
+    for file in files:
+        if (final / file).is_dir():
+            raise PoetError(f"{final / file} is a folder, and a file is to be written there")
+        for folder in list(file.parents)[:-1]:
+            if (final / folder).is_symlink() or (final / folder).is_file():
+                raise PoetError(f"{final / folder} is no folder, and one is to be written there")
+    for file in files:
+        (final / file).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(made / file, final / file)
 
 
 def write_folder(
@@ -107,15 +131,20 @@ def write_folder(
     card: CardLayout,
     steps: int,
     lr: float,
+    save_every: int = SAVE_EVERY,
+    package: str | None = None,
 ) -> Firmware:
     """Everything but the card, into a folder that exists. `limit` is the most for the arena."""
     check(found.lives.blocks, found.placement, 2**32 if limit is None else limit)
-    source = source_of(plan, found, card)
+    source = source_of(plan, found, card, save_every)
     (folder / "step.c").write_text(source.step_c)
     (folder / "memory.h").write_text(source.memory_h)
-    names = _needed(source)
-    for name in names:
-        shutil.copyfile(SOURCES / name, folder / name)
+    (folder / "network.h").write_text(source.network_h)
+    kernels = _needed(source)
+    for home, names in ((SOURCES, kernels), (LIBRARY, OWN)):
+        for name in names:
+            shutil.copyfile(home / name, folder / name)
+    names = sorted([*kernels, *OWN])
     ram = None
     if board is None:
         shutil.copyfile(FOLDER / "host/board.c", folder / "board.c")
@@ -152,11 +181,29 @@ def write_folder(
         joules=step.joules,
         steps=steps,
         learning_rate=lr,
+        save_every=save_every,
         card=card,
+        package=package,
     )
     write_json(plan, folder / "plan.json", force=True)
     write_json(made, folder / MANIFEST, force=True)
     return made
+
+
+def write_program(folder: Path, board: Board, source: Source) -> None:
+    """A program over the board and the kernels it calls; its Makefile makes `train.elf`."""
+    (folder / "main.c").write_text(source.step_c)
+    kernels = _needed(source)
+    for home, names in ((SOURCES, kernels), (LIBRARY, ("board.h", "poet.h", "step.h"))):
+        for name in names:
+            shutil.copyfile(home / name, folder / name)
+    shutil.copyfile(FOLDER / "cortex_m/start.c", folder / "start.c")
+    shutil.copyfile(SOURCES / "bytes.c", folder / "bytes.c")
+    (folder / "limit.c").write_text("void limit_ram(void);\nvoid limit_ram(void)\n{\n}\n")
+    (folder / "clock.h").write_text(f"#define CLOCK_MHZ {board.clock_mhz}u\n")
+    (folder / "link.ld").write_text(link_script(board, board.ram_bytes))
+    own = ["start.c", "limit.c", "bytes.c"]
+    (folder / "Makefile").write_text(_makefile(board, sorted([*kernels, *own])))
 
 
 def check_plan(plan: Plan) -> None:
@@ -187,12 +234,14 @@ def write_again(folder: Path, new: Path) -> Firmware:
         raise PoetError(f"{folder / MANIFEST} says nothing of the arena's limit")
     card = card_layout(plan, made.card.samples)
     wrote = write_folder(
-        new, plan, board, placed(plan, limit), limit, card, made.steps, made.learning_rate
-    )
+        new, plan, board, placed(plan, limit), limit, card, made.steps, made.learning_rate,
+        made.save_every, made.package,
+    )  # fmt: skip
     for file in sorted(new.iterdir()):
-        if not is_same(file, folder / file.name):
+        there = file.name if made.package is None else place(file.name)
+        if there is not None and not is_same(file, folder / there):
             raise PoetError(
-                f"{folder / file.name} is not what this POET writes for {folder / 'plan.json'}: "
+                f"{folder / there} is not what this POET writes for {folder / 'plan.json'}: "
                 "it was edited, or written by another version. Emit it again, or, if you trust all "
                 "of it, run it as it is: edited=True"
             )
@@ -218,29 +267,34 @@ def read_folder(folder: Path) -> tuple[Firmware, Plan]:
 
 
 def _needed(source: Source) -> list[str]:
-    """The files of the kernels that are called, and of what those call in turn."""
+    """The files of the kernels that are called, and of what those call in turn or include."""
     home = {}
     texts = {file.name: file.read_text() for file in SOURCES.glob("*.c")}
     for name, text in texts.items():
         for kernel in re.findall(r"^(?:void|float|int32_t) (\w+)\(", text, re.MULTILINE):
             home[kernel] = name
-    wanted, todo = set(ALWAYS), [home[name] for name in sorted(source.kernels & home.keys())]
+        for function in re.findall(r"^FUNCTION\((\w+)", text, re.MULTILINE):
+            home[f"poet_{function}"] = name
+    wanted, todo = (
+        set(KERNEL_HEADERS),
+        [home[name] for name in sorted(source.kernels & home.keys())],
+    )
     while todo:
         name = todo.pop()
         if name in wanted:
             continue
-        wanted.add(name)
+        wanted |= {name, *re.findall(r'^#include "(\w+\.h)"', texts[name], re.MULTILINE)}
         called = set(re.findall(r"\b(\w+)\(", texts[name]))
         todo += [home[kernel] for kernel in sorted(called & home.keys()) if home[kernel] != name]
     return sorted(wanted)
 
 
 def _makefile(board: Board | None, names: list[str]) -> str:
-    sources = " ".join(name for name in names if name.endswith(".c"))
+    sources = " ".join(name for name in names if name.endswith(".c") and name != "main.c")
     if board is None:
         return _MAKEFILE.format(
             what="this computer", compiler="CC ?= cc", flags=FLAGS, sources=sources,
-            product="train", link="", beside="", libraries="",
+            product="train", link="", beside="", libraries="", run="./train",
         )  # fmt: skip
     return _MAKEFILE.format(
         what=board.title,
@@ -251,6 +305,7 @@ def _makefile(board: Board | None, names: list[str]) -> str:
         link=f" {LINK} -Wl,-Map=train.map",
         beside=" link.ld",
         libraries=" -lgcc",
+        run=shlex.join(emulator_command(board, "train.elf")),
     )
 
 
@@ -262,16 +317,20 @@ def board_flags(board: Board) -> str:
 _MAKEFILE = """\
 # Training firmware for {what}.
 {compiler}
-CFLAGS := {flags} $(EXTRA)
-SOURCES := {sources}
+CFLAGS := {flags} -I. $(EXTRA)
+MAIN ?= main.c
+SOURCES := {sources} $(MAIN)
 
 {product}: $(SOURCES) $(wildcard *.h){beside}
 \t$(CC) $(CFLAGS){link} -o $@ $(SOURCES){libraries}
 
+run: {product}
+\t{run}
+
 clean:
 \trm -f {product} train.map
 
-.PHONY: clean
+.PHONY: clean run
 """
 
 

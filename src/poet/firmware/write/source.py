@@ -8,30 +8,31 @@ from typing import Any
 import msgspec
 
 from poet.calls.loops import TILE_BYTES, Loop
-from poet.calls.operands import Operand, Work
-from poet.calls.pieces.ways import Way, tiles_of
+from poet.calls.operands import Operand, Work, row_major
+from poet.calls.pieces.ways import Part, tiles_of
 from poet.calls.shapes.check import check_calls, check_work
-from poet.calls.updates import SCALARS
 from poet.errors import PoetError
-from poet.firmware.card.image import CardLayout, scalars
+from poet.firmware.card.layout import CardLayout
 from poet.firmware.place.arena import Placed
 from poet.firmware.place.lifetimes import SeatedInstruction
+from poet.firmware.write.inference import Inference, NotInferred, Output, inference_of
 from poet.firmware.write.kernels import statements
+from poet.firmware.write.kernels.call_site import CallSite
+from poet.firmware.write.kernels.masks import copied
+from poet.firmware.write.kernels.piece_site import PieceSite, Place
 from poet.firmware.write.kernels.pieces import part_statements
-from poet.firmware.write.kernels.site import Fields
 from poet.firmware.write.kernels.streams import loop_statements
-from poet.firmware.write.text import c_float, c_int, check_statement, comment
+from poet.firmware.write.network import Network
+from poet.firmware.write.text import check_statement, comment
 from poet.values.graph import printable
 from poet.values.plan import Plan
-from poet.values.schedule import Compute, Free, PageIn
+from poet.values.schedule import Compute, Free, PageIn, PageOut
 
 C_TYPES = {
     "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t",
     "bool": "uint8_t", "uint8": "uint8_t",
 }  # fmt: skip
 """What element types are called in C."""
-NOWHERE = "NOWHERE"
-MOST_DIMS = 4
 WIDTH = 100
 
 
@@ -39,24 +40,35 @@ class Source(msgspec.Struct, frozen=True):
     """The texts of the files that belong to one plan alone."""
 
     memory_h: str
+    network_h: str
     step_c: str
     kernels: frozenset[str]
     """The kernels that it calls."""
 
 
-def source_of(plan: Plan, placed: Placed, card: CardLayout) -> Source:
+def source_of(plan: Plan, placed: Placed, card: CardLayout, save_every: int) -> Source:
     """The C of a plan, with its tensors at these addresses and in these slots of the card."""
-    return _Writer(plan, placed, card).written()
+    return _Writer(plan, placed, card, save_every).written()
 
 
 class _Writer:
-    def __init__(self, plan: Plan, placed: Placed, card: CardLayout) -> None:
+    def __init__(self, plan: Plan, placed: Placed, card: CardLayout, save_every: int) -> None:
         self.plan, self.graph, self.card = plan, plan.graph, card
         self.lives, self.placement = placed.lives, placed.placement
+        self.save_every = save_every
+        self.transfers: dict[int, str] = {}
+        self.away: set[int] = set()
+        """What lasts and was paged out, so that its place is no longer in the copies."""
         self.names = self._names()
         self.constants: dict[tuple[str, str], str] = {}
         self.kernels: set[str] = set()
         self.words = set(self.names)
+        self.inference: Inference | None = None
+        self.no_inference = ""
+        try:
+            self.inference = inference_of(plan, self.lives)
+        except NotInferred as why:
+            self.no_inference = str(why)
 
     def _names(self) -> list[str]:
         """A C name for each block: its tensor's, with a number where several share it."""
@@ -80,12 +92,19 @@ class _Writer:
             body += self._instruction(seated)
         for to, source in self.lives.moves:
             nbytes = self.lives.blocks[to].nbytes
-            self.kernels.add("copy_bytes")
+            self.kernels.add("poet_copy_bytes")
             body.append(
-                f"    copy_bytes({self.names[to]}, {self.names[source]}, {nbytes}); "
+                f"    poet_copy_bytes({self.names[to]}, {self.names[source]}, {nbytes}); "
                 "/* where the next step looks for it */"
             )
-        return Source(self._memory(), self._step(body), frozenset(self.kernels))
+        infer = [] if self.inference is None else self._inferred(self.inference)
+        network = Network(
+            self.plan, self.lives, self.placement, self.card, self.inference, self.save_every
+        )
+        text = self._step(body, infer, network)
+        return Source(
+            self._memory(), network.header(self.no_inference), text, frozenset(self.kernels)
+        )
 
     # ---- the memory map ----
 
@@ -97,9 +116,9 @@ class _Writer:
             "#ifndef POET_MEMORY_H",
             "#define POET_MEMORY_H",
             "",
-            '#include "train.h"',
+            '#include "step.h"',
             "",
-            f"enum {{ ARENA_BYTES = {self.placement.arena_bytes} }};",
+            f"enum {{ POET_ARENA_BYTES = {self.placement.arena_bytes} }};",
             "",
         ]
         order = sorted(
@@ -111,17 +130,16 @@ class _Writer:
             times = " and ".join(f"{first} to {last}" for first, last in block.spans)
             text = comment(block.text)
             kind = C_TYPES.get(block.dtype, "uint8_t")
-            place = f"#define {self.names[n]} (({kind} *)(arena + {self.placement.offsets[n]}))"
+            at = f"(({kind} *)(void *)(poet_arena + {self.placement.offsets[n]}))"
+            place = f"#define {self.names[n]} {at}"
             about = f"/* {text}, {block.nbytes} bytes, from {times} */"
             out += [f"{place} {about}"] if len(place + about) < WIDTH else [about, place]
         return "\n".join([*out, "", "#endif", ""])
 
     # ---- the step ----
 
-    def _step(self, body: list[str]) -> str:
+    def _step(self, body: list[str], infer: list[str], network: Network) -> str:
         plan, graph = self.plan, self.graph
-        loss = next((i for i in self.lives.end if graph.tensors[i].role == "output"), None)
-        rate, count = map(scalars(graph).get, SCALARS)
         head = [
             f"/* One training step of {comment(graph.name)}, as it was planned.",
             " *",
@@ -130,58 +148,44 @@ class _Writer:
             f" * {plan.peak_bytes or 0} bytes of tensors at the most, "
             f"in an arena of {self.placement.arena_bytes}.",
             " */",
-            '#include "kernels.h"',
+            '#include "layers.h"',
             '#include "memory.h"',
-            '#include "train.h"',
+            '#include "step.h"',
             "",
-            '__attribute__((section(".arena"), aligned(8))) uint8_t arena[ARENA_BYTES];',
-            f"const uint32_t start_bytes = {self.lives.start_bytes};",
-            f"const uint32_t record_bytes = {self.card.record_bytes};",
-            f'const char fingerprint[33] = "{graph.fingerprint}";',
-            f"const uint32_t loss_at = {self._address(loss, self.lives.end)};",
-            f"const uint32_t rate_at = {self._address(rate, self.lives.start)};",
-            f"const uint32_t count_at = {self._address(count, self.lives.start)};",
+            "POET_ARENA uint8_t poet_arena[POET_ARENA_BYTES];",
             "",
-            *self._slots("residents", self._residents()),
-            *self._slots("inputs", self._loaded()),
+            *network.tables(),
+            "",
         ]
         shapes = [
-            f"static const struct {struct} {name} = {{{text}}};"
+            f"static const struct poet_{struct} {name} = {{{text}}};"
             for (struct, text), name in self.constants.items()
         ]
-        lines = [*head, *shapes, "", "void step(void)", "{", *body, "}", ""]
+        lines = [*head, *shapes, "", "enum poet_error poet_run_step(struct poet *ctx)", "{", *body]
+        lines += ["    return ctx->error;", "}", ""]
+        lines += ["/* What the model returns, before its loss, as in evaluation. */"]
+        lines += ["enum poet_error poet_run_inference(struct poet *ctx, void *const *outputs)", "{"]
+        if infer:
+            lines += [*infer, "    return ctx->error;", "}", ""]
+        else:
+            lines += [
+                "    (void)ctx, (void)outputs;",
+                "    return POET_ERROR_NO_INFERENCE;",
+                "}",
+                "",
+            ]
         return "\n".join(part for line in lines for part in _wrapped(line))
 
-    def _address(self, i: int | None, blocks: dict[int, int]) -> str:
-        return NOWHERE if i is None else str(self.placement.offsets[blocks[i]])
-
-    def _residents(self) -> dict[int, int]:
-        return {
-            i: self.card.slots[i]
-            for i in self.lives.start
-            if i in self.card.slots and self.graph.tensors[i].role != "input"
-        }
-
-    def _loaded(self) -> dict[int, int]:
-        """Inputs that a step begins with in RAM, and where each is in a record."""
-        return {i: at for i, at in self.card.record.items() if i in self.lives.start}
-
-    def _on_card(self, i: int) -> str:
-        """Where a tensor lies on the card, as C: inputs that stay there lie in the sample's record,
-        others in slots of their own."""
-        if i in self.card.slots:
-            return f"{self.card.slots[i]}u"
-        return f"poet_record + {self.card.record[i]}"
-
-    def _slots(self, name: str, on_card: dict[int, int]) -> list[str]:
-        rows = [
-            f"    {{{self.placement.offsets[self.lives.start[i]]}, {at}, "
-            f"{self.graph.tensors[i].nbytes}}}, /* {comment(self.graph.tensors[i].name)} */"
-            for i, at in on_card.items()
-        ]
-        count = f"const uint32_t {name[:-1]}_count = {len(rows)};"
-        rows = rows or ["    {0, 0, 0},"]
-        return [f"const struct slot {name}[] = {{", *rows, "};", count, ""]
+    def _on_card(self, i: int, is_written: bool = False) -> str:
+        """Where a tensor lies on the card, as C. A step reads one copy of what changes, and writes
+        the other; inputs that stay on the card lie in the sample's record."""
+        card = self.card
+        if i in self.away or not (i in card.copies or i in card.rows or i in card.fixed):
+            return f"{card.pages[i]}u" if i in card.pages else f"ctx->record + {card.record[i]}"
+        if i not in card.copies:
+            return f"{card.rows[i] if i in card.rows else card.fixed[i]}u"
+        is_new = is_written or self.graph.tensors[i].becomes is not None
+        return f"ctx->{'fresh' if is_new else 'old'} + {card.copies[i]}u"
 
     def _instruction(self, seated: SeatedInstruction) -> list[str]:
         step = seated.instruction
@@ -189,58 +193,117 @@ class _Writer:
             return self._compute(seated, step)
         tensor = self.graph.tensors[step.tensor]
         if isinstance(step, Free):
-            return [f"    give({seated.gone_bytes}); /* {comment(tensor.name)} is free */"]
+            return [
+                f"    poet_give(ctx, {seated.gone_bytes}); /* {comment(tensor.name)} is free */"
+            ]
         name = self.names[seated.blocks["tensor", step.tensor]]
-        call = "page_in" if isinstance(step, PageIn) else "page_out"
-        return [f"    {call}({name}, {self._on_card(step.tensor)}, {tensor.nbytes});"]
+        call = "poet_page_in" if isinstance(step, PageIn) else "poet_page_out"
+        if id(seated) not in self.transfers:  # an inference has them where the step has them
+            if isinstance(step, PageOut) and step.tensor in self.card.pages:
+                self.away.add(step.tensor)
+            self.transfers[id(seated)] = self._on_card(step.tensor)
+        return [f"    {call}(ctx, {name}, {self.transfers[id(seated)]}, {tensor.nbytes});"]
 
     def _compute(self, seated: SeatedInstruction, step: Compute) -> list[str]:
-        op = self.graph.ops[step.op]
-        lines = [f"    /* {comment(op.name)}, {op.phase} */"]
+        lines = [self._begin(step)]
         if seated.new_bytes:
-            lines.append(f"    take({seated.new_bytes});")
-        for text in self._statements(seated, step):
-            self.kernels.update(re.findall(r"\b(\w+)\(", text))
-            lines.append(f"    {text}")
+            lines.append(f"    poet_take(ctx, {seated.new_bytes});")
+        lines += self._counted(self._statements(seated, step))
         if seated.gone_bytes:
-            lines.append(f"    give({seated.gone_bytes});")
-        return lines
+            lines.append(f"    poet_give(ctx, {seated.gone_bytes});")
+        return [*lines, f"    POET_END({step.op});"]
+
+    def _begin(self, step: Compute) -> str:
+        op = self.graph.ops[step.op]
+        return f"    POET_BEGIN({step.op}); /* {comment(op.name)}, {op.phase} */"
+
+    def _counted(self, texts: list[str]) -> list[str]:
+        """Statements as lines; which kernels they call is remembered."""
+        for text in texts:
+            self.kernels.update(re.findall(r"\b\w+(?=\()|\bpoet_\w+", text))
+        return [f"    {text}" for text in texts]
 
     def _statements(self, seated: SeatedInstruction, step: Compute) -> list[str]:
+        sites = self._sites(seated, step)
+        if seated.way is not None:
+            parts = enumerate(seated.way.parts)
+            return [x for n, part in parts for x in self._part(seated, step, n, part, sites)]
+        updates = {loop.update for loop in seated.loops.values()}
+        chosen = (number for number in sites if number not in updates)
+        return [x for number in chosen for x in self._call(seated, step, number, sites)]
+
+    def _sites(self, seated: SeatedInstruction, step: Compute) -> dict[int, "_Site"]:
+        """The calls of an op in their places, each checked."""
         check_calls(self.graph, step.op)
         for work in seated.works:
             check_work(self.graph, step.op, work)
-        sites = {work.number: _Site(self, step.op, seated, work) for work in seated.works}
-        if seated.way is not None:
-            return self._pieces(seated, step, seated.way, sites)
-        updates = {loop.update for loop in seated.loops.values()}
-        lines = []
-        for number, site in sites.items():
-            if number in updates:
-                continue
-            loop = seated.loops.get(number)
-            if loop is None:
-                lines += self._checked(site, partial(statements, site))
-                continue
-            update = None if loop.update is None else sites[loop.update]
-            lines += self._checked(site, partial(self._loop, site, update, loop, step))
-        return lines
+        return {work.number: _Site(self, step.op, seated, work) for work in seated.works}
 
-    def _pieces(
-        self, seated: SeatedInstruction, step: Compute, way: Way, sites: Mapping[int, "_Site"]
+    def _call(
+        self, seated: SeatedInstruction, step: Compute, number: int, sites: Mapping[int, "_Site"]
     ) -> list[str]:
-        """The statements of an op that runs piece by piece."""
-        numbers = {tile: n for n, tile in enumerate(tiles_of(way))}
+        """A call as it is, or in a loop over the tiles of what it streams."""
+        site, loop = sites[number], seated.loops.get(number)
+        if loop is None:
+            return self._checked(site, partial(statements, site))
+        update = None if loop.update is None else sites[loop.update]
+        return self._checked(site, partial(self._loop, site, update, loop, step))
+
+    def _part(
+        self, seated: SeatedInstruction, step: Compute, n: int, part: Part,
+        sites: Mapping[int, "_Site"],
+    ) -> list[str]:  # fmt: skip
+        """The statements of a part of an op that runs piece by piece."""
+        assert seated.way is not None
+        numbers = {tile: place for place, tile in enumerate(tiles_of(seated.way))}
+        site = _Site(self, step.op, seated, part.work)
+
+        def tile(key: str) -> str:
+            return self.names[seated.blocks["tile", numbers[n, key]]]
+
+        return self._checked(site, partial(part_statements, site, part, sites, tile, self._on_card))
+
+    # ---- the inference ----
+
+    def _inferred(self, inference: Inference) -> list[str]:
         lines = []
-        for at, part in enumerate(way.parts):
-            site = _Site(self, step.op, seated, part.work)
-
-            def tile(key: str, at: int = at) -> str:
-                return self.names[seated.blocks["tile", numbers[at, key]]]
-
-            write = partial(part_statements, site, part, sites, tile, self._on_card)
-            lines += self._checked(site, write)
+        for stage in inference.stages:
+            step, seated = stage.seated.instruction, stage.seated
+            if not isinstance(step, Compute):
+                lines += self._instruction(seated)
+                continue
+            made = self._sites(seated, step)
+            made |= {w.number: _Site(self, step.op, seated, w) for w in stage.works.values()}
+            lines.append(self._begin(step))
+            for place in sorted({*stage.works, *stage.parts}):
+                if place in stage.parts:
+                    texts = self._part(seated, step, place, stage.parts[place], made)
+                else:
+                    texts = self._call(seated, step, stage.works[place].number, made)
+                lines += self._counted(texts)
+                for output in stage.returned.get(place, ()):
+                    lines += self._counted(self._returned(seated, step, output))
+            lines.append(f"    POET_END({step.op});")
         return lines
+
+    def _returned(self, seated: SeatedInstruction, step: Compute, output: Output) -> list[str]:
+        """What the model returns is put where the caller wants it."""
+        piece, to = output.piece, f"outputs[{output.answer.place}]"
+        if output.is_on_card:
+            at = piece.offset * (output.nbytes // piece.count)
+            where = f"{self._on_card(piece.storage[1])} + {at}"
+            return [f"poet_stream_in(ctx, {to}, {where}, {output.nbytes});"]
+        work = Work(0, "aten.clone.default", "aten.clone", {}, ())
+        site = _Site(self, step.op, seated, work)
+        whole = msgspec.structs.replace(piece, offset=0, strides=row_major(piece.shape))
+        there = Place(whole, f"({C_TYPES[piece.dtype]} *){to}")
+        here = Place(msgspec.structs.replace(piece, offset=0), site.at(piece))
+        pair = PieceSite(site, work, {"to": there, "from": here}, {}, ())
+
+        def write() -> list[str]:
+            return [copied(pair, pair.arguments["to"], pair.arguments["from"])]
+
+        return self._checked(site, write)
 
     def _checked(self, site: "_Site", write: Callable[[], list[str]]) -> list[str]:
         """The statements of a call, if they are made of nothing but what they should be."""
@@ -254,17 +317,15 @@ class _Writer:
 
     def _loop(self, site: "_Site", update: "_Site | None", loop: Loop, step: Compute) -> list[str]:
         rows = loop.tile_rows(TILE_BYTES[step.variant])
-        return loop_statements(site, update, loop, rows, self.card.slots.__getitem__)
+        return loop_statements(site, update, loop, rows, self._on_card)
 
 
-class _Site:
-    """A call in its place (see `kernels.site.Site`)."""
+class _Site(CallSite):
+    """A call of this step (see `kernels.site.Site`)."""
 
     def __init__(self, writer: _Writer, k: int, seated: SeatedInstruction, work: Work) -> None:
+        super().__init__(work, k)
         self._writer, self._seated, self._work = writer, seated, work
-        self.kind, self.family = work.kind, work.family
-        self.arguments, self.results = work.arguments, work.results
-        self.op_number = k
 
     def refuse(self, why: str) -> Exception:
         where = self._writer.graph.op_text(self.op_number)
@@ -290,16 +351,6 @@ class _Site:
         work = msgspec.structs.replace(self._work, arguments=arguments)
         return _Site(self._writer, self.op_number, self._seated, work)
 
-    def scalar(self, operand: Operand) -> str:
-        return f"*{self.at(operand)}"
-
-    def constant(self, struct: str, fields: Fields) -> str:
-        text = ", ".join(
-            f".{name} = {c_float(x) if isinstance(x, float) else c_int(x)}"
-            for name, x in fields.items()
-        )
-        return self.literal(struct, text)
-
     def literal(self, struct: str, text: str) -> str:
         known = self._writer.constants
         if (struct, text) not in known:
@@ -308,19 +359,6 @@ class _Site:
             known[struct, text] = f"{struct}_{number}"
             self._writer.words.add(known[struct, text])
         return f"&{known[struct, text]}"
-
-    def view(self, operand: Operand) -> str:
-        dims = _merged(operand.shape, operand.strides)
-        if len(dims) > MOST_DIMS:
-            raise self.refuse(f"it has {len(dims)} dimensions that cannot be merged")
-        dims = [(1, 0)] * (MOST_DIMS - len(dims)) + dims
-        sizes, strides = (", ".join(str(d[n]) for d in dims) for n in (0, 1))
-        return self.literal("view", f"{{{sizes}}}, {{{strides}}}")
-
-
-def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Dimensions of extent 1 dropped. The rest stay: several views must agree on them."""
-    return [(s, t) for s, t in zip(shape, strides, strict=True) if s != 1]
 
 
 def _wrapped(line: str) -> list[str]:

@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 SOURCES = Path(__file__).parents[1] / "c"
+LIBRARY = Path(__file__).parents[1] / "library"
+KERNEL_HEADERS = ("kernels.h", "layers.h", "mask.h")
+LIBRARY_HEADERS = ("poet.h", "step.h")
+HEADERS = (*(SOURCES / n for n in KERNEL_HEADERS), *(LIBRARY / n for n in LIBRARY_HEADERS))
+"""Those whose words statements are made of."""
 _UNSAFE = re.compile(r"[^ \w.,:;()\[\]{}<>+=?&%@!#/-]", re.ASCII)
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?(?:f|u|LL)?)(?![\w.])"
@@ -78,7 +83,7 @@ def comment(text: str) -> str:
 @cache
 def header_words() -> frozenset[str]:
     """The words of POET's own headers, which statements are made of: kernels, structs, fields."""
-    texts = [(SOURCES / name).read_text() for name in ("kernels.h", "train.h")]
+    texts = [file.read_text() for file in HEADERS]
     code = re.sub(r"/\*.*?\*/", " ", "\n".join(texts), flags=re.DOTALL)
     return frozenset(re.findall(r"\b[A-Za-z_]\w*\b", code))
 

@@ -51,65 +51,28 @@ static int32_t card(void)
     return handle;
 }
 
-/* The emulator itself would write past the end of RAM; so it fills a small buffer inside, and the
- * processor copies, whose stores meet the true limit. */
-static uint32_t sector[128];
-
-typedef uint32_t __attribute__((may_alias)) word;
-
-static void copy(void *to, const void *from, uint32_t count)
-{
-    if ((((uintptr_t)to | (uintptr_t)from | count) & 3) == 0) {
-        word *out = to;
-        const word *in = from;
-        for (uint32_t i = 0; i < count / 4; i++)
-            out[i] = in[i];
-    } else {
-        uint8_t *out = to;
-        const uint8_t *in = from;
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = in[i];
-    }
-}
-
 static int seek(uint32_t offset)
 {
     uint32_t block[2] = {(uint32_t)card(), offset};
     return request(SYS_SEEK, block) != 0;
 }
 
+/* The emulator itself writes what is read, past the end of RAM, too. So the library reads a sector
+ * into its own buffer, and the processor copies, whose stores meet the true limit. */
+static int move(uint32_t what, uint32_t offset, const void *bytes, uint32_t count)
+{
+    uint32_t block[3] = {(uint32_t)card(), (uint32_t)(uintptr_t)bytes, count};
+    return seek(offset) || request(what, block) != 0;
+}
+
 int board_read(uint32_t offset, void *to, uint32_t count)
 {
-    uint8_t *bytes = to;
-    if (seek(offset))
-        return 1;
-    while (count > 0) {
-        uint32_t part = count < sizeof sector ? count : sizeof sector;
-        uint32_t block[3] = {(uint32_t)card(), (uint32_t)(uintptr_t)sector, part};
-        if (request(SYS_READ, block) != 0)
-            return 1;
-        copy(bytes, sector, part);
-        bytes += part;
-        count -= part;
-    }
-    return 0;
+    return move(SYS_READ, offset, to, count);
 }
 
 int board_write(uint32_t offset, const void *from, uint32_t count)
 {
-    const uint8_t *bytes = from;
-    if (seek(offset))
-        return 1;
-    while (count > 0) {
-        uint32_t part = count < sizeof sector ? count : sizeof sector;
-        copy(sector, bytes, part);
-        bytes += part;
-        uint32_t block[3] = {(uint32_t)card(), (uint32_t)(uintptr_t)sector, part};
-        if (request(SYS_WRITE, block) != 0)
-            return 1;
-        count -= part;
-    }
-    return 0;
+    return move(SYS_WRITE, offset, from, count);
 }
 
 /* ---- instructions: the emulator runs one in a nanosecond, and SysTick counts clock cycles ---- */
@@ -117,6 +80,7 @@ int board_write(uint32_t offset, const void *from, uint32_t count)
 enum { RELOAD = 0x00ffffff };
 static volatile uint32_t turns;
 
+void on_systick(void);
 void on_systick(void)
 {
     turns = turns + 1;
@@ -142,12 +106,14 @@ uint32_t board_stack_used(void)
 }
 
 /* ---- start and faults ---- */
+void on_fault(void);
 void on_fault(void)
 {
     board_log("error: fault: an access outside of RAM, or a broken instruction\n");
     board_exit(3);
 }
 
+void on_reset(void);
 void on_reset(void)
 {
     limit_ram();
@@ -169,8 +135,13 @@ void on_reset(void)
     board_exit(main());
 }
 
-__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
-    &stack_top, (void *)on_reset, (void *)on_fault, (void *)on_fault, (void *)on_fault,
-    (void *)on_fault, (void *)on_fault, 0, 0, 0, 0, (void *)on_fault, (void *)on_fault, 0,
-    (void *)on_fault, (void *)on_systick,
+struct vectors {
+    const void *stack;
+    void (*handlers[15])(void);
+};
+
+__attribute__((section(".vectors"), used)) static const struct vectors vectors = {
+    &stack_top,
+    {on_reset, on_fault, on_fault, on_fault, on_fault, on_fault, 0, 0, 0, 0, on_fault, on_fault, 0,
+     on_fault, on_systick},
 };

@@ -5,11 +5,18 @@ or with arguments that its kernel does not cover, is an error that names it and 
 """
 
 from poet.firmware.write.kernels import (
+    checks,
+    convolutions,
     elements,
+    functions,
     masks,
     norms,
+    places,
     products,
+    rearranged,
+    recurrent,
     reductions,
+    resizes,
     transformers,
     updates,
 )
@@ -17,10 +24,17 @@ from poet.firmware.write.kernels.site import Site, Table
 
 TABLE: Table = {
     **products.KERNELS,
+    **convolutions.KERNELS,
     **norms.KERNELS,
     **elements.KERNELS,
+    **functions.KERNELS,
     **reductions.KERNELS,
     **masks.KERNELS,
+    **checks.KERNELS,
+    **rearranged.KERNELS,
+    **places.KERNELS,
+    **resizes.KERNELS,
+    **recurrent.KERNELS,
     **transformers.KERNELS,
     **updates.KERNELS,
 }

@@ -75,7 +75,7 @@ def _product(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
         where = ", ".join(
             site.at(x, n * step) for x, step in zip((out, left, right), apart, strict=True)
         )
-        lines.append(f"matmul_part({where}, {site.at(bias)}, {shape}, {more});")
+        lines.append(f"poet_matmul_part({where}, {site.at(bias)}, {shape}, {more});")
     return lines
 
 
@@ -85,7 +85,7 @@ def _conv(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     bias = site.arguments.get("bias")
     where = ", ".join(site.at(x) for x in (out, image, weight, bias))
     more, last = nest.is_more(at, CHANNELS), nest.is_last(at, CHANNELS)
-    return [f"conv_part({where}, {shape}, {more}, {last});"]
+    return [f"poet_conv_part({where}, {shape}, {more}, {last});"]
 
 
 def _conv_shape(
@@ -132,13 +132,13 @@ def _conv_gradients(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
         where = ", ".join(site.at(x) for x in (to_image, gradient, weight))
         is_sum = site.arguments.get("groups", 1) == 1
         more = nest.is_more(at, OUT_CHANNELS) if is_sum else "0"
-        lines.append(f"conv_input_gradient_part({where}, {shape}, {more});")
+        lines.append(f"poet_conv_input_gradient_part({where}, {shape}, {more});")
     if to_weight is not None:
         where = ", ".join(site.at(x) for x in (to_weight, gradient, image))
-        lines.append(f"conv_weight_gradient_part({where}, {shape}, {summed});")
+        lines.append(f"poet_conv_weight_gradient_part({where}, {shape}, {summed});")
     if to_bias is not None:
         where = f"{site.at(to_bias)}, {site.at(gradient)}"
-        call = f"conv_bias_gradient_part({where}, {shape}, {summed});"
+        call = f"poet_conv_bias_gradient_part({where}, {shape}, {summed});"
         is_once = nest.is_more(at, CHANNELS) == "0"
         lines.append(call if is_once else f"if ({at[CHANNELS].text} == 0) {call}")
     return lines
@@ -147,7 +147,7 @@ def _conv_gradients(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
 def _layer_norm_gradient(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     lines = statements(site)
     (call,) = lines
-    return [call.replace("layer_norm_gradient(", "layer_norm_gradient_part(").replace(
+    return [call.replace("poet_layer_norm_gradient(", "poet_layer_norm_gradient_part(").replace(
         ");", f", {nest.is_more(at, 0)});"
     )]  # fmt: skip
 
@@ -155,7 +155,9 @@ def _layer_norm_gradient(nest: Nest, site: Site, at: dict[int, At]) -> list[str]
 def _loss(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     (call,) = statements(site)
     more, last = nest.is_more(at, 0, PIXELS), nest.is_last(at, 0, PIXELS)
-    return [call.replace("nll_loss(", "nll_loss_part(").replace(");", f", {more}, {last});")]
+    return [
+        call.replace("poet_nll_loss(", "poet_nll_loss_part(").replace(");", f", {more}, {last});")
+    ]
 
 
 def _embedding(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
@@ -174,9 +176,9 @@ def _embedding_gradient(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     assert side is not None
     if side.named_by is not None:
         named = f"{at[0].text}, {count}, {columns}, {ignored}"
-        return [f"if (embedding_row_gradient({where}, {named}))"]
+        return [f"if (poet_embedding_row_gradient({where}, {named}))"]
     size = f"{count}, {columns}, {at[0].text}, {out.shape[0]}, {ignored}"
-    return [f"embedding_rows_gradient({where}, {size});"]
+    return [f"poet_embedding_rows_gradient({where}, {size});"]
 
 
 def _dropout_mask(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
@@ -202,7 +204,7 @@ def _attention(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
 
 def _part(struct: str, fields: dict[str, str]) -> str:
     """What a kernel is told of a block: some of it changes with the loops."""
-    return f"&(struct {struct}){{{', '.join(f'.{n} = {x}' for n, x in fields.items())}}}"
+    return f"&(struct poet_{struct}){{{', '.join(f'.{n} = {x}' for n, x in fields.items())}}}"
 
 
 def _norm_part(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
@@ -211,7 +213,7 @@ def _norm_part(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     fields = {"count": f"{float(whole[planes.SAMPLES].extent * whole[planes.AREA].extent)}f"}
     shape = norm_shape(site, image)
     if nest.space.rooms:
-        fields["sums"] = f"(struct sum *){nest.room('sums')}"
+        fields["sums"] = f"(struct poet_sum *){nest.room('sums')}"
         is_more = nest.is_more(at, planes.SAMPLES, planes.AREA)
         fields["is_first"] = f"!({is_more})"
         fields["is_last"] = nest.is_last(at, planes.SAMPLES, planes.AREA)
@@ -220,22 +222,22 @@ def _norm_part(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     if site.family == planes.STATISTICS:
         results = [*site.results, *[None] * (4 - len(site.results))]
         pass_ = at[planes.PASS]
-        fields["pass"] = "BOTH_PASSES" if pass_.stretch.size == 2 else pass_.text
+        fields["pass"] = "POET_BOTH_PASSES" if pass_.stretch.size == 2 else pass_.text
         old = [maybe(site, n) for n in ("running_mean", "running_var")]
         where = addresses(site, *results, image, *old)
-        return [f"norm_statistics({where}, {shape}, {_part('norm_part', fields)});"]
+        return [f"poet_norm_statistics({where}, {shape}, {_part('norm_part', fields)});"]
     if site.family == planes.APPLIED:
         with_ = [maybe(site, n) for n in ("weight", "bias", "save_mean", "save_invstd")]
         where = addresses(site, result(site), image, *with_)
-        return [f"norm_apply({where}, {shape});"]
+        return [f"poet_norm_apply({where}, {shape});"]
     gradient = dense(site, "grad_out")
     if site.family == planes.SUMS:
         stats = (dense(site, n) for n in ("mean", "inverse"))
         where = addresses(site, *site.results, gradient, image, *stats)
-        return [f"norm_sums({where}, {shape}, {_part('norm_part', fields)});"]
+        return [f"poet_norm_sums({where}, {shape}, {_part('norm_part', fields)});"]
     with_ = [maybe(site, n) for n in ("weight", "mean", "inverse", "to_weight", "to_bias")]
     where = addresses(site, result(site), gradient, image, *with_)
-    return [f"norm_gradient({where}, {shape}, {_part('norm_part', fields)});"]
+    return [f"poet_norm_gradient({where}, {shape}, {_part('norm_part', fields)});"]
 
 
 def _pool(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
@@ -260,7 +262,7 @@ def _pool(nest: Nest, site: Site, at: dict[int, At]) -> list[str]:
     parts = [*site.results, *(gradients if is_gradient else [dense(site, "self")])]
     name = "max_pool" if "max_pool" in site.family else "average_pool"
     name += "_gradient_rows" if is_gradient else "_rows"
-    return [f"{name}({addresses(site, *parts)}, {shape}, {_part('pool_rows', fields)});"]
+    return [f"poet_{name}({addresses(site, *parts)}, {shape}, {_part('pool_rows', fields)});"]
 
 
 BLOCKS: dict[str, Callable[[Nest, Any, dict[int, At]], list[str]]] = {

@@ -5,45 +5,45 @@ from math import inf
 
 from poet.calls.operands import Operand
 from poet.firmware.write.kernels import masks
-from poet.firmware.write.kernels.site import Site, Table, addresses, dense, operand, result
+from poet.firmware.write.kernels.functions import each
+from poet.firmware.write.kernels.site import Site, Table, addresses, operand, result
 from poet.firmware.write.text import c_float, c_int
 
 
-def _one(name: str, *constants: str) -> Callable[[Site], list[str]]:
-    """A kernel of one tensor and some constants."""
+def _one(name: str, otherwise: str, *constants: str) -> Callable[[Site], list[str]]:
+    """A kernel of one tensor and some constants; `otherwise`, where layouts differ, a function."""
 
     def make(site: Site) -> list[str]:
-        out, source = _alike(site, result(site), operand(site, "self"))
-        more = "".join(f", {c_float(site.arguments[n])}" for n in constants)
-        return [f"{name}({site.at(out)}, {site.at(source)}{more}, {out.count});"]
+        out, source = result(site), operand(site, "self")
+        numbers = [site.arguments[n] for n in constants]
+        if not _is_alike(out, source):
+            return [each(site, otherwise, out, [source], numbers)]
+        more = "".join(f", {c_float(x)}" for x in numbers)
+        return [f"poet_{name}({site.at(out)}, {site.at(source)}{more}, {out.count});"]
 
     return make
 
 
-def _alike(site: Site, out: Operand, source: Operand) -> tuple[Operand, Operand]:
-    """Two float32 tensors whose elements lie in the same order, without gaps."""
-    if {out.dtype, source.dtype} != {"float32"}:
-        raise site.refuse("only float32 is covered")
-    if not _is_alike(out, source):
-        raise site.refuse("its tensors lie in memory in different orders")
-    return out, source
-
-
 def _is_alike(out: Operand, source: Operand) -> bool:
+    """Whether the elements of two float32 tensors lie in the same order, without gaps."""
     if {out.dtype, source.dtype} != {"float32"} or out.count != source.count:
         return False
     same = out.strides == source.strides and out.is_whole
     return same or (out.is_dense and source.is_dense)
 
 
-def _gradient_of(name: str, other: str, *constants: str) -> Callable[[Site], list[str]]:
-    """A kernel of a gradient and what it is the gradient of."""
+def _gradient_of(
+    name: str, otherwise: str, other: str, *constants: str
+) -> Callable[[Site], list[str]]:
+    """A kernel of a gradient and of what it is one; `otherwise`, where layouts differ."""
 
     def make(site: Site) -> list[str]:
-        out, gradient, known = result(site), dense(site, "grad_output"), dense(site, other)
-        more = "".join(f", {c_float(site.arguments[n])}" for n in constants)
-        operands = addresses(site, out, gradient, known)
-        return [f"{name}({operands}{more}, {out.count});"]
+        out, given = result(site), [operand(site, "grad_output"), operand(site, other)]
+        numbers = [site.arguments[n] for n in constants]
+        if not all(_is_alike(out, x) for x in given):
+            return [each(site, otherwise, out, given, numbers)]
+        more = "".join(f", {c_float(x)}" for x in numbers)
+        return [f"poet_{name}({addresses(site, out, *given)}{more}, {out.count});"]
 
     return make
 
@@ -57,7 +57,7 @@ def _plus(sign: int) -> Callable[[Site], list[str]]:
                 return [_with_number(site, "shift", first, second * factor)]
             if out.dtype == first.dtype == "int64" and first.is_dense and isinstance(second, int):
                 operands = f"{site.at(out)}, {site.at(first)}, {c_int(second * factor)}"
-                return [f"add_whole({operands}, {out.count});"]
+                return [f"poet_add_whole({operands}, {out.count});"]
         return _sum(site, first, second, factor)
 
     return make
@@ -102,7 +102,7 @@ def _divide(site: Site) -> list[str]:
 
 def _with_number(site: Site, name: str, source: Operand, number: float) -> str:
     out = result(site)
-    return f"{name}({site.at(out)}, {site.at(source)}, {c_float(number)}, {out.count});"
+    return f"poet_{name}({site.at(out)}, {site.at(source)}, {c_float(number)}, {out.count});"
 
 
 def _two(
@@ -115,12 +115,17 @@ def _two(
     masks.plural(site, out.dtype, "float32")
     if len(tensors) == 2 and all(x.is_dense and x.count == out.count for x in (out, *tensors)):
         operands = addresses(site, out, *tensors)
-        return [*lines, f"{name}({operands}, {more}{out.count});"]
+        return [*lines, f"poet_{name}({operands}, {more}{out.count});"]
     return [*lines, masks.call(site, f"{name}_view", out, *given, more=more)]
+
+
+_POWERS = {0.5: "sqrt_of", -0.5: "rsqrt_of", -1: "reciprocal"}
 
 
 def _power(site: Site) -> list[str]:
     out, source, power = result(site), operand(site, "self"), site.arguments["exponent"]
+    if power in _POWERS:
+        return [each(site, _POWERS[power], out, [source])]
     if power not in range(1, 9):
         raise site.refuse(f"a power of {power} is not covered")
     if power == 1:
@@ -133,9 +138,23 @@ def _clamp(site: Site) -> list[str]:
     low, high = (site.arguments.get(name) for name in ("min", "max"))
     if result(site).dtype == "int64":
         return [masks.clamped(site, low, high)]
-    out, source = _alike(site, result(site), operand(site, "self"))
-    limits = f"{c_float(-inf if low is None else low)}, {c_float(inf if high is None else high)}"
-    return [f"clamp({site.at(out)}, {site.at(source)}, {limits}, {out.count});"]
+    return _clamped(site, -inf if low is None else low, inf if high is None else high)
+
+
+def _clamped(site: Site, low: float, high: float) -> list[str]:
+    out, source = result(site), operand(site, "self")
+    if not _is_alike(out, source):
+        return [each(site, "clamp_of", out, [source], (low, high))]
+    limits = f"{c_float(low)}, {c_float(high)}"
+    return [f"poet_clamp({site.at(out)}, {site.at(source)}, {limits}, {out.count});"]
+
+
+def _clamp_below(site: Site) -> list[str]:
+    return _clamped(site, site.arguments["min"], inf)
+
+
+def _clamp_above(site: Site) -> list[str]:
+    return _clamped(site, -inf, site.arguments["max"])
 
 
 def _clone(site: Site) -> list[str]:
@@ -165,20 +184,26 @@ def _full(site: Site) -> list[str]:
     return [masks.filled(site, result(site), site.arguments["fill_value"])]
 
 
+def _filled(site: Site) -> list[str]:
+    return [masks.filled(site, result(site), site.arguments["value"])]
+
+
 def _zeros(site: Site) -> list[str]:
     out = result(site)
-    return [f"fill_bytes({site.at(out)}, 0, {out.nbytes});"]
+    return [f"poet_fill_bytes({site.at(out)}, 0, {out.nbytes});"]
 
 
 KERNELS: Table = {
-    "aten.relu": _one("relu"),
-    "aten.threshold_backward": _gradient_of("relu_gradient", "self", "threshold"),
-    "aten.hardtanh": _one("clamp", "min_val", "max_val"),
-    "aten.hardtanh_backward": _gradient_of("clamp_gradient", "self", "min_val", "max_val"),
-    "aten.tanh": _one("tanh_all"),
-    "aten.tanh_backward": _gradient_of("tanh_gradient", "output"),
-    "aten.sigmoid": _one("sigmoid_all"),
-    "aten.sigmoid_backward": _gradient_of("sigmoid_gradient", "output"),
+    "aten.relu": _one("relu", "relu_of"),
+    "aten.threshold_backward": _gradient_of("relu_gradient", "relu_slope", "self", "threshold"),
+    "aten.hardtanh": _one("clamp", "clamp_of", "min_val", "max_val"),
+    "aten.hardtanh_backward": _gradient_of(
+        "clamp_gradient", "clamp_slope", "self", "min_val", "max_val"
+    ),
+    "aten.tanh": _one("tanh_all", "tanh_of"),
+    "aten.tanh_backward": _gradient_of("tanh_gradient", "tanh_slope", "output"),
+    "aten.sigmoid": _one("sigmoid_all", "sigmoid_of"),
+    "aten.sigmoid_backward": _gradient_of("sigmoid_gradient", "sigmoid_slope", "output"),
     "aten.add": _plus(1),
     "aten.sub": _plus(-1),
     "aten.rsub": _subtract_from,
@@ -187,9 +212,13 @@ KERNELS: Table = {
     "aten.div": _divide,
     "aten.pow.Tensor_Scalar": _power,
     "aten.clamp": _clamp,
+    "aten.clamp_min": _clamp_below,
+    "aten.clamp_max": _clamp_above,
     "aten.clone": _clone,
     "aten.cat": _cat,
     "aten.stack": _stack,
+    "aten.empty_like": _zeros,
+    "aten.fill.Scalar": _filled,
     "aten.full": _full,
     "aten.full_like": _full,
     "aten.new_full": _full,

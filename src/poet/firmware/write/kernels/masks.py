@@ -7,7 +7,7 @@ converted into the result first, which takes no memory beside it.
 from collections.abc import Callable
 from math import prod
 
-from poet.calls.operands import Operand
+from poet.calls.operands import Operand, row_major
 from poet.calls.sizes import ITEM_BYTES
 from poet.firmware.write.kernels.site import Site, Table, kept_and_summed, operand, result
 from poet.firmware.write.text import c_float, c_int
@@ -65,19 +65,42 @@ def call(
     parts = [argument(site, x, out, x.dtype if isinstance(x, Operand) else dtype) for x in given]
     addresses = ", ".join([site.at(out), *(address for address, _ in parts)])
     views = ", ".join([site.view(out), *(view for _, view in parts)])
-    return f"{name}({addresses}, {more}{views});"
+    return f"poet_{name}({addresses}, {more}{views});"
 
 
 def copied(site: Site, out: Operand, source: Operand) -> str:
     """A copy that turns elements into those of the result's type, repeated to its shape."""
     into, of = plural(site, out.dtype), plural(site, source.dtype)
     if into != of and into == "truths":
-        return call(site, f"compare_{of}", out, source, 0.0, more="LESS | GREATER | UNORDERED, ")
+        return call(
+            site,
+            f"compare_{of}",
+            out,
+            source,
+            0.0,
+            more="POET_LESS | POET_GREATER | POET_UNORDERED, ",
+        )
     if into != of:
         return call(site, f"{into}_of_{of}", out, source)
     if out.is_dense and source.is_dense and out.count == source.count:
-        return f"copy_bytes({site.at(out)}, {site.at(source)}, {out.nbytes});"
+        return f"poet_copy_bytes({site.at(out)}, {site.at(source)}, {out.nbytes});"
     return call(site, "copy_view" if into == "floats" else f"copy_{into}", out, source)
+
+
+def packed(site: Site, name: str, into: Operand | None) -> tuple[list[str], Operand]:
+    """An argument as a row-major tensor: a copy in the memory of a result, where it is none.
+
+    Whoever asks writes the result over what he has read of it.
+    """
+    found = operand(site, name)
+    if found.dtype != "float32":
+        raise site.refuse(f"its argument {name} is not a float32 tensor")
+    if found.is_dense:
+        return [], found
+    if into is None or not into.is_dense or into.count != found.count:
+        raise site.refuse(f"its argument {name} is not row-major")
+    made = Operand(into.storage, into.offset, found.shape, row_major(found.shape), found.dtype)
+    return [copied(site, made, found)], made
 
 
 def of_one_type(
@@ -94,10 +117,10 @@ def of_one_type(
 def filled(site: Site, out: Operand, value: float) -> str:
     text = number_text(site, value, out.dtype)
     if out.dtype == "bool":
-        return f"fill_bytes({site.at(out)}, {text}, {out.count});"
+        return f"poet_fill_bytes({site.at(out)}, {text}, {out.count});"
     if out.dtype == "int64":
-        return f"count_up({site.at(out)}, {text}, 0, {out.count});"
-    return f"fill({site.at(out)}, {text}, {out.count});"
+        return f"poet_count_up({site.at(out)}, {text}, 0, {out.count});"
+    return f"poet_fill({site.at(out)}, {text}, {out.count});"
 
 
 def add(site: Site, first: Operand | float, second: Operand | float, factor: float) -> list[str]:
@@ -105,7 +128,7 @@ def add(site: Site, first: Operand | float, second: Operand | float, factor: flo
     out = result(site)
     lines, (a, b) = of_one_type(site, out, first, second)
     if out.dtype == "bool":
-        return [*lines, call(site, "join_truths", out, a, b, more="OR, ")]
+        return [*lines, call(site, "join_truths", out, a, b, more="POET_OR, ")]
     plural(site, out.dtype, "int64")
     return [*lines, call(site, "add_wholes", out, a, b, more=f"{whole_text(site, factor)}, ")]
 
@@ -115,7 +138,7 @@ def multiply(site: Site, first: Operand | float, second: Operand | float) -> lis
     out = result(site)
     lines, (a, b) = of_one_type(site, out, first, second)
     if out.dtype == "bool":
-        return [*lines, call(site, "join_truths", out, a, b, more="AND, ")]
+        return [*lines, call(site, "join_truths", out, a, b, more="POET_AND, ")]
     plural(site, out.dtype, "int64")
     return [*lines, call(site, "multiply_wholes", out, a, b)]
 
@@ -154,11 +177,11 @@ def _joined(table: str) -> Callable[[Site], list[str]]:
 def _not(site: Site) -> list[str]:
     out, source = result(site), operand(site, "self")
     if source.dtype == "bool":
-        return [call(site, "join_truths", out, source, source, more="NOT, ")]
+        return [call(site, "join_truths", out, source, source, more="POET_NOT, ")]
     if site.kind.startswith("aten.bitwise"):
         raise site.refuse("only truths are covered")
     kind = plural(site, source.dtype)
-    return [call(site, f"compare_{kind}", out, source, 0.0, more="EQUAL, ")]
+    return [call(site, f"compare_{kind}", out, source, 0.0, more="POET_EQUAL, ")]
 
 
 def _where(site: Site) -> list[str]:
@@ -197,7 +220,7 @@ def _arange(site: Site) -> list[str]:
     first, step = site.arguments.get("start", 0), site.arguments.get("step", 1)
     plural(site, out.dtype, "int64")
     words = f"{whole_text(site, first)}, {whole_text(site, step)}, {out.count}"
-    return [f"count_up({site.at(out)}, {words});"]
+    return [f"poet_count_up({site.at(out)}, {words});"]
 
 
 def _cumsum(site: Site) -> list[str]:
@@ -207,7 +230,7 @@ def _cumsum(site: Site) -> list[str]:
         return [copied(site, out, source)]
     dim = site.arguments["dim"] % len(out.shape)
     sizes = f"{prod(out.shape[:dim])}, {out.shape[dim]}, {prod(out.shape[dim + 1 :])}"
-    return [copied(site, out, source), f"sum_along({site.at(out)}, {sizes});"]
+    return [copied(site, out, source), f"poet_sum_along({site.at(out)}, {sizes});"]
 
 
 def _triangle(is_lower: bool) -> Callable[[Site], list[str]]:
@@ -220,7 +243,7 @@ def _triangle(is_lower: bool) -> Callable[[Site], list[str]]:
         edge = site.arguments.get("diagonal", 0) + int(is_lower)
         sizes = f"{out.count // (rows * columns)}, {rows}, {columns}, {ITEM_BYTES[out.dtype]}"
         operands = f"{site.at(out)}, {site.at(source)}"
-        return [*lines, f"triangle({operands}, {sizes}, {c_int(edge)}, {int(is_lower)});"]
+        return [*lines, f"poet_triangle({operands}, {sizes}, {c_int(edge)}, {int(is_lower)});"]
 
     return make
 
@@ -231,21 +254,9 @@ def _found(wanted: int) -> Callable[[Site], list[str]]:
         plural(site, source.dtype, "bool")
         outer, inner = kept_and_summed(site, source)
         operands = f"{site.at(result(site))}, {site.at(source)}"
-        return [f"find_truths({operands}, {wanted}, {outer}, {inner});"]
+        return [f"poet_find_truths({operands}, {wanted}, {outer}, {inner});"]
 
     return make
-
-
-def _pad(site: Site) -> list[str]:
-    out, source, pads = result(site), operand(site, "self"), site.arguments["pad"]
-    if min(pads) < 0:
-        raise site.refuse("padding below 0 is not covered")
-    rank = len(out.shape)
-    before = [0] * (rank - len(pads) // 2) + list(reversed(pads[::2]))
-    at = sum(n * stride for n, stride in zip(before, out.strides, strict=True))
-    inside = Operand(out.storage, out.offset + at, source.shape, out.strides, out.dtype)
-    value = site.arguments.get("value", 0)
-    return [filled(site, out, value), copied(site, inside, source)]
 
 
 def named_rows(
@@ -274,7 +285,7 @@ def named_rows(
 def _index(site: Site) -> list[str]:
     out, source = result(site), operand(site, "self")
     places, shape = named_rows(site, source, site.arguments["indices"], out)
-    return [f"pick_rows({site.at(out)}, {site.at(source)}, {places}, {shape});"]
+    return [f"poet_pick_rows({site.at(out)}, {site.at(source)}, {places}, {shape});"]
 
 
 def _index_put(site: Site) -> list[str]:
@@ -284,22 +295,22 @@ def _index_put(site: Site) -> list[str]:
         raise site.refuse("only rows that are added are covered")
     places, shape = named_rows(site, out, site.arguments["indices"], values)
     copy = copied(site, out, operand(site, "self"))
-    return [copy, f"add_rows({site.at(out)}, {site.at(values)}, {places}, {shape});"]
+    return [copy, f"poet_add_rows({site.at(out)}, {site.at(values)}, {places}, {shape});"]
 
 
 KERNELS: Table = {
-    "aten.eq": _compared("EQUAL"),
-    "aten.ne": _compared("LESS | GREATER | UNORDERED"),
-    "aten.lt": _compared("LESS"),
-    "aten.le": _compared("LESS | EQUAL"),
-    "aten.gt": _compared("GREATER"),
-    "aten.ge": _compared("GREATER | EQUAL"),
-    "aten.bitwise_and": _joined("AND"),
-    "aten.logical_and": _joined("AND"),
-    "aten.bitwise_or": _joined("OR"),
-    "aten.logical_or": _joined("OR"),
-    "aten.bitwise_xor": _joined("XOR"),
-    "aten.logical_xor": _joined("XOR"),
+    "aten.eq": _compared("POET_EQUAL"),
+    "aten.ne": _compared("POET_LESS | POET_GREATER | POET_UNORDERED"),
+    "aten.lt": _compared("POET_LESS"),
+    "aten.le": _compared("POET_LESS | POET_EQUAL"),
+    "aten.gt": _compared("POET_GREATER"),
+    "aten.ge": _compared("POET_GREATER | POET_EQUAL"),
+    "aten.bitwise_and": _joined("POET_AND"),
+    "aten.logical_and": _joined("POET_AND"),
+    "aten.bitwise_or": _joined("POET_OR"),
+    "aten.logical_or": _joined("POET_OR"),
+    "aten.bitwise_xor": _joined("POET_XOR"),
+    "aten.logical_xor": _joined("POET_XOR"),
     "aten.bitwise_not": _not,
     "aten.logical_not": _not,
     "aten.where": _where,
@@ -315,7 +326,6 @@ KERNELS: Table = {
     "aten.triu": _triangle(False),
     "aten.any": _found(1),
     "aten.all": _found(0),
-    "aten.constant_pad_nd": _pad,
     "aten.index": _index,
     "aten.index_put": _index_put,
 }

@@ -29,8 +29,8 @@ from poet.firmware.write.kernels.piece_site import PieceSite, Place
 from poet.firmware.write.kernels.site import Site, place_of
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
 
-Card = Callable[[int], str]
-"""Where a tensor lies on the card, as C."""
+Card = Callable[[int, bool], str]
+"""Where a tensor is read on the card, or written (True), as C."""
 Tile = Callable[[str], str]
 """The C name of the tile of a side."""
 
@@ -268,7 +268,7 @@ class _Nest:
         operand_, shape = side.operand, self.piece(side, at).shape
         item = ITEM_BYTES[operand_.dtype]
         tensor = operand_.storage[1]
-        where = _sum(self.card(tensor), self.further(side, at), item)
+        where = _sum(self.card(tensor, verb == "write"), self.further(side, at), item)
         if side.named_by is not None:
             shape = (1, *shape[1:])
             where = f"{where} + {self.index(side, at)} * {operand_.strides[0] * item}u"
@@ -286,13 +286,13 @@ class _Nest:
         outer = [(shape[d], whole.strides[d] * item) for d in dims if shape[d] != 1]
         call = "stream_in" if verb == "read" else "stream_out"
         if not outer:
-            return f"{call}({place}, {where}, {count * item});"
+            return f"poet_{call}(ctx, {place}, {where}, {count * item});"
         if len(outer) > 3:
             raise self.site.refuse("a piece of it has too many dimensions")
         outer = [(1, 0)] * (3 - len(outer)) + outer
         sizes, steps = (", ".join(str(x[n]) for x in outer) for n in (0, 1))
         runs = self.site.literal("runs", f"{{{sizes}}}, {{{steps}}}, {count * item}")
-        return f"{call}_runs({place}, {where}, {runs});"
+        return f"poet_{call}_runs(ctx, {place}, {where}, {runs});"
 
     def index(self, side: Side, at: dict[int, At]) -> str:
         """The row of a table that the index of this place names."""
@@ -302,7 +302,7 @@ class _Nest:
         indices = self.operand(side.named_by, self.space.reads[side.named_by], at)
         text = at[along.axis].text
         element = f"({indices.text})[{place_of(indices.operand, text)}]"
-        return f"(uint32_t)index_of({element}, {side.operand.shape[0]})"
+        return f"(uint32_t)poet_index_of({element}, {side.operand.shape[0]})"
 
     def copy(self, key: str, side: Side, at: dict[int, At], into_tile: bool) -> str:
         """Between a piece in RAM and its tile, which has no gaps."""

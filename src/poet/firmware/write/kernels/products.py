@@ -1,4 +1,4 @@
-"""Matrix products and convolutions."""
+"""Matrix products, and the shapes of convolutions."""
 
 from math import prod
 
@@ -10,7 +10,6 @@ from poet.firmware.write.kernels.site import (
     Table,
     addresses,
     dense,
-    maybe,
     operand,
     pair,
     product_shape,
@@ -24,7 +23,7 @@ def _product(site: Site, left: Operand, right: Operand, row: Operand | None) -> 
         raise site.refuse("its operands are not matrices")
     shape = product_shape(site, left, right, sum_block(site, right))
     operands = addresses(site, out, left, right, row)
-    return [f"matmul({operands}, {shape});"]
+    return [f"poet_matmul({operands}, {shape});"]
 
 
 def sum_block(site: Site, right: Operand) -> int:
@@ -47,8 +46,22 @@ def _addmm(site: Site) -> list[str]:
 
 def is_product(site: Site, weight: Operand) -> bool:
     """Whether a convolution is a product of matrices: one tap that meets every pixel."""
-    one = weight.shape[2:] == (1, 1) and tuple(pair(site, "stride", 1)) == (1, 1)
+    one = set(weight.shape[2:]) == {1} and tuple(pair(site, "stride", 1)) == (1, 1)
     return one and tuple(pair(site, "padding", 0)) == (0, 0)
+
+
+def as_image(x: Operand) -> Operand:
+    """A signal, or a kernel for signals, as an image of one row."""
+    if len(x.shape) != 3:
+        return x
+    shape, strides = (*x.shape[:2], 1, x.shape[2]), (*x.strides[:2], 0, x.strides[2])
+    return Operand(x.storage, x.offset, shape, strides, x.dtype)
+
+
+def along(site: Site, name: str, default: int, rank: int) -> tuple[int, int]:
+    """Stride, padding or dilation down and across; signals have one row."""
+    found = pair(site, name, default)
+    return found if rank == 4 else (default, found[1])
 
 
 def conv_shape(
@@ -64,10 +77,13 @@ def conv_shape(
     A block of rows is summed as the whole convolution `of` which it is a part.
     """
     arguments = site.arguments
-    if arguments.get("transposed") or len(image.shape) != 4:
-        raise site.refuse("only convolutions of images that are not transposed are covered")
-    stride, pad = pair(site, "stride", 1), pair(site, "padding", 0)
-    dilation = pair(site, "dilation", 1)
+    rank, product = len(image.shape), is_product(of or site, weight)
+    if arguments.get("transposed") or rank not in (3, 4):
+        raise site.refuse("a convolution of this kind has no kernel of its own")
+    stride, pad = along(site, "stride", 1, rank), along(site, "padding", 0, rank)
+    dilation = along(site, "dilation", 1, rank)
+    block = sum_rows(4 * prod(weight.shape[1:]))
+    image, weight, out = map(as_image, (image, weight, out))
     fields: Fields = {
         "batch": image.shape[0], "groups": arguments.get("groups", 1),
         "channels": image.shape[1], "height": image.shape[2], "width": image.shape[3],
@@ -76,39 +92,13 @@ def conv_shape(
         "kernel_height": weight.shape[2], "kernel_width": weight.shape[3],
         "stride_y": stride[0], "stride_x": stride[1], "pad_y": pad[0], "pad_x": pad[1],
         "dilation_y": dilation[0], "dilation_x": dilation[1],
-        "out_planes": out.shape[1], "block": sum_rows(4 * prod(weight.shape[1:])),
-        "is_product": int(is_product(of or site, weight)),
+        "out_planes": out.shape[1], "block": block,
+        "is_product": int(product),
     }  # fmt: skip
     return site.constant("conv", fields)
-
-
-def _conv(site: Site) -> list[str]:
-    image, weight, out = dense(site, "input"), dense(site, "weight"), result(site)
-    shape = conv_shape(site, image, weight, out)
-    operands = addresses(site, out, image, weight, maybe(site, "bias"))
-    return [f"conv({operands}, {shape});"]
-
-
-def _conv_gradients(site: Site) -> list[str]:
-    gradient, image = dense(site, "grad_output"), dense(site, "input")
-    weight = dense(site, "weight")
-    shape = conv_shape(site, image, weight, gradient)
-    to_image, to_weight, to_bias = site.results
-    lines = []
-    if to_image is not None:
-        operands = addresses(site, to_image, gradient, weight)
-        lines.append(f"conv_input_gradient({operands}, {shape});")
-    if to_weight is not None:
-        operands = addresses(site, to_weight, gradient, image)
-        lines.append(f"conv_weight_gradient({operands}, {shape});")
-    if to_bias is not None:
-        lines.append(f"conv_bias_gradient({site.at(to_bias)}, {site.at(gradient)}, {shape});")
-    return lines
 
 
 KERNELS: Table = {
     "aten.mm": _mm,
     "aten.addmm": _addmm,
-    "aten.convolution": _conv,
-    "aten.convolution_backward": _conv_gradients,
 }

@@ -4,17 +4,20 @@ from collections.abc import Callable
 from math import prod
 
 from poet.calls.operands import Operand
-from poet.firmware.write.kernels.masks import plural
+from poet.firmware.write.kernels.masks import packed, plural
 from poet.firmware.write.kernels.site import (
     Fields,
     Site,
     Table,
     addresses,
     dense,
+    dense_result,
     kept_and_summed,
+    maybe,
     operand,
     pair,
     result,
+    view_text,
 )
 from poet.firmware.write.text import c_float, c_int
 
@@ -25,10 +28,10 @@ def _sum(is_mean: bool) -> Callable[[Site], list[str]]:
         kept, summed = kept_and_summed(site, source)
         operands = f"{site.at(out)}, {site.at(source)}"
         if out.dtype == "int64" and source.dtype in ("int64", "bool"):
-            return [f"sum_{plural(site, source.dtype)}({operands}, {kept}, {summed});"]
+            return [f"poet_sum_{plural(site, source.dtype)}({operands}, {kept}, {summed});"]
         plural(site, out.dtype, source.dtype, "float32")
         divisor = c_float(source.count // max(1, out.count) if is_mean else 1)
-        return [f"sum_view({operands}, {kept}, {summed}, {divisor});"]
+        return [f"poet_sum_view({operands}, {kept}, {summed}, {divisor});"]
 
     return make
 
@@ -53,21 +56,23 @@ def pool_shape(site: Site, image: Operand, out: Operand, adaptive: bool = False)
 def _max_pool(site: Site) -> list[str]:
     image, out = dense(site, "self"), result(site)
     shape = pool_shape(site, image, out)
-    return [f"max_pool({site.at(out)}, {site.at(result(site, 1))}, {site.at(image)}, {shape});"]
+    return [
+        f"poet_max_pool({site.at(out)}, {site.at(result(site, 1))}, {site.at(image)}, {shape});"
+    ]
 
 
 def _max_pool_gradient(site: Site) -> list[str]:
     gradient, at = dense(site, "grad_output"), dense(site, "indices", "int64")
     out = result(site)
     shape = pool_shape(site, out, gradient)
-    return [f"max_pool_gradient({addresses(site, out, gradient, at)}, {shape});"]
+    return [f"poet_max_pool_gradient({addresses(site, out, gradient, at)}, {shape});"]
 
 
 def _average(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
     def make(site: Site) -> list[str]:
         image, out = dense(site, "self"), result(site)
         shape = pool_shape(site, image, out, adaptive)
-        return [f"{name}({site.at(out)}, {site.at(image)}, {shape});"]
+        return [f"poet_{name}({site.at(out)}, {site.at(image)}, {shape});"]
 
     return make
 
@@ -76,20 +81,23 @@ def _average_gradient(name: str, adaptive: bool) -> Callable[[Site], list[str]]:
     def make(site: Site) -> list[str]:
         gradient, out = dense(site, "grad_output"), result(site)
         shape = pool_shape(site, out, gradient, adaptive)
-        return [f"{name}({site.at(out)}, {site.at(gradient)}, {shape});"]
+        return [f"poet_{name}({site.at(out)}, {site.at(gradient)}, {shape});"]
 
     return make
 
 
 def _log_softmax(site: Site) -> list[str]:
-    out, source = result(site), dense(site, "self")
-    return [f"log_softmax({site.at(out)}, {site.at(source)}, {_classes(site, source)});"]
+    out = dense_result(site)
+    lines, source = packed(site, "self", out)
+    classes = _classes(site, source)
+    return [*lines, f"poet_log_softmax({site.at(out)}, {site.at(source)}, {classes});"]
 
 
 def _log_softmax_gradient(site: Site) -> list[str]:
-    out, gradient, known = result(site), dense(site, "grad_output"), dense(site, "output")
+    out, known = dense_result(site), dense(site, "output")
+    lines, gradient = packed(site, "grad_output", out)
     operands = addresses(site, out, gradient, known)
-    return [f"log_softmax_gradient({operands}, {_classes(site, known)});"]
+    return [*lines, f"poet_log_softmax_gradient({operands}, {_classes(site, known)});"]
 
 
 def _classes(site: Site, scores: Operand) -> str:
@@ -99,26 +107,92 @@ def _classes(site: Site, scores: Operand) -> str:
     return f"{prod(shape[:dim])}, {shape[dim]}, {prod(shape[dim + 1 :])}"
 
 
+def _is_plain(site: Site, scores: Operand) -> bool:
+    """Whether a loss is a mean or a sum over rows without weights."""
+    if len(scores.shape) < 2:
+        raise site.refuse("scores of a single row are not covered")
+    return site.arguments.get("reduction", 1) != 0 and site.arguments.get("weight") is None
+
+
 def _loss_rule(site: Site, scores: Operand) -> str:
-    reduction = site.arguments.get("reduction", 1)
-    if reduction == 0 or site.arguments.get("weight") is not None or len(scores.shape) < 2:
+    if not _is_plain(site, scores):
         raise site.refuse("only a mean or a sum over rows without weights is covered")
+    reduction = site.arguments.get("reduction", 1)
     ignored = site.arguments.get("ignore_index", -100)
     rows, classes, *area = scores.shape
     return f"{rows}, {classes}, {prod(area)}, {c_int(ignored)}, {int(reduction == 1)}"
 
 
+def _weighted_rule(site: Site, scores: Operand) -> str:
+    reduction = site.arguments.get("reduction", 1)
+    rows, classes, *area = scores.shape
+    fields: Fields = {
+        "rows": rows, "classes": classes, "area": prod(area), "is_mean": int(reduction == 1),
+        "is_each": int(reduction == 0), "ignored": site.arguments.get("ignore_index", -100),
+    }  # fmt: skip
+    return site.constant("classes", fields)
+
+
 def _nll_loss(site: Site) -> list[str]:
     scores, target = dense(site, "self"), dense(site, "target", "int64")
-    operands = addresses(site, result(site), result(site, 1), scores, target)
-    return [f"nll_loss({operands}, {_loss_rule(site, scores)});"]
+    if _is_plain(site, scores):
+        operands = addresses(site, result(site), result(site, 1), scores, target)
+        return [f"poet_nll_loss({operands}, {_loss_rule(site, scores)});"]
+    given = (dense_result(site), site.results[1], scores, target, maybe(site, "weight"))
+    operands = addresses(site, *(x if x is None or x.count else None for x in given))
+    return [f"poet_weighted_nll({operands}, {_weighted_rule(site, scores)});"]
 
 
 def _nll_loss_gradient(site: Site) -> list[str]:
+    scores, target = operand(site, "self"), dense(site, "target", "int64")
+    out, total = dense_result(site), dense(site, "total_weight")
+    if _is_plain(site, scores):
+        operands = addresses(site, out, dense(site, "grad_output"), target, total)
+        return [f"poet_nll_loss_gradient({operands}, {_loss_rule(site, scores)});"]
+    gradient = operand(site, "grad_output")
+    view = site.literal("view", view_text(site, gradient.expanded(target.shape))[1:-1])
+    operands = addresses(site, out, gradient, target, maybe(site, "weight"), total)
+    return [f"poet_weighted_nll_gradient({operands}, {_weighted_rule(site, scores)}, {view});"]
+
+
+def _adaptive_max(site: Site) -> list[str]:
+    image, out, at = dense(site, "self"), dense_result(site), result(site, 1)
+    shape = pool_shape(site, image, out, adaptive=True)
+    return [f"poet_adaptive_max({addresses(site, out, at, image)}, {shape});"]
+
+
+def _adaptive_max_gradient(site: Site) -> list[str]:
+    gradient, at = dense(site, "grad_output"), dense(site, "indices", "int64")
+    out = dense_result(site)
+    shape = pool_shape(site, out, gradient, adaptive=True)
+    return [f"poet_max_pool_gradient({addresses(site, out, gradient, at)}, {shape});"]
+
+
+def _margins(site: Site) -> list[str]:
     scores, target = dense(site, "self"), dense(site, "target", "int64")
-    given = (dense(site, "grad_output"), target, dense(site, "total_weight"))
-    operands = addresses(site, result(site), *given)
-    return [f"nll_loss_gradient({operands}, {_loss_rule(site, scores)});"]
+    operands = addresses(site, dense_result(site), scores, target, maybe(site, "weight"))
+    return [f"poet_margins({operands}, {_margin_rule(site, scores)});"]
+
+
+def _margins_gradient(site: Site) -> list[str]:
+    scores, target = dense(site, "self"), dense(site, "target", "int64")
+    gradient = operand(site, "grad_output")
+    given = (dense_result(site), gradient, scores, target, maybe(site, "weight"))
+    step = gradient.strides[0] if gradient.shape else 0
+    rule = _margin_rule(site, scores, step)
+    return [f"poet_margins_gradient({addresses(site, *given)}, {rule});"]
+
+
+def _margin_rule(site: Site, scores: Operand, step: int = 0) -> str:
+    power, reduction = site.arguments.get("p", 1), site.arguments.get("reduction", 1)
+    if power not in (1, 2) or len(scores.shape) != 2:
+        raise site.refuse("only rows of scores, and margins or their squares, are covered")
+    fields: Fields = {
+        "rows": scores.shape[0], "classes": scores.shape[1], "is_squared": int(power == 2),
+        "is_mean": int(reduction == 1), "is_each": int(reduction == 0), "gradient_step": step,
+        "margin": float(site.arguments.get("margin", 1)),
+    }  # fmt: skip
+    return site.constant("margins", fields)
 
 
 KERNELS: Table = {
@@ -132,6 +206,10 @@ KERNELS: Table = {
     "aten._adaptive_avg_pool2d_backward": _average_gradient("adaptive_pool_gradient", True),
     "aten._log_softmax": _log_softmax,
     "aten._log_softmax_backward_data": _log_softmax_gradient,
+    "aten.adaptive_max_pool2d": _adaptive_max,
+    "aten.adaptive_max_pool2d_backward": _adaptive_max_gradient,
+    "aten.multi_margin_loss": _margins,
+    "aten.multi_margin_loss_backward": _margins_gradient,
     "aten.nll_loss_forward": _nll_loss,
     "aten.nll_loss_backward": _nll_loss_gradient,
     "aten.nll_loss2d_forward": _nll_loss,

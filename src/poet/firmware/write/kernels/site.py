@@ -70,6 +70,19 @@ def result(site: Site, n: int = 0) -> Operand:
     return found
 
 
+def dense_result(site: Site) -> Operand:
+    out = result(site)
+    if not out.is_dense:
+        raise site.refuse("its result is not row-major")
+    return out
+
+
+def dense_results(site: Site) -> tuple[Operand | None, ...]:
+    if any(x is not None and not x.is_dense for x in site.results):
+        raise site.refuse("its results are not row-major")
+    return site.results
+
+
 def addresses(site: Site, *operands: Operand | None) -> str:
     """The addresses of operands, as a kernel takes them."""
     return ", ".join(map(site.at, operands))
@@ -81,6 +94,19 @@ def pair(site: Site, name: str, default: Any = None) -> tuple[int, int]:
     if isinstance(found, int):
         return found, found
     return (found[0], found[-1])
+
+
+MOST_DIMS = 4
+"""Dimensions of a view in C."""
+
+
+def view_text(site: Site, operand: Operand) -> str:
+    """The initializer of a view that keeps every dimension, the last one last."""
+    missing = MOST_DIMS - len(operand.shape)
+    if missing < 0:
+        raise site.refuse(f"it has {len(operand.shape)} dimensions that cannot be merged")
+    sizes, strides = (1,) * missing + operand.shape, (0,) * missing + operand.strides
+    return "".join(["{{", ", ".join(map(str, sizes)), "}, {", ", ".join(map(str, strides)), "}}"])
 
 
 def rows_of(site: Site, operand: Operand, dim: int) -> tuple[int, int]:

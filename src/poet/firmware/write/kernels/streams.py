@@ -26,8 +26,8 @@ from poet.firmware.write.kernels.site import (
 from poet.firmware.write.kernels.updates import KERNELS as UPDATES
 from poet.firmware.write.text import c_int
 
-Card = Callable[[int], int]
-"""Where a tensor lies on the card."""
+Card = Callable[[int, bool], str]
+"""Where a tensor is read on the card, or written (True), as C."""
 Body = Callable[[str, int], list[str]]
 """The statements for a tile: from the C text of its first row, and its rows."""
 
@@ -58,9 +58,9 @@ def loop_statements(
 
 
 def _moves(call: str, site: Site, loop: Loop, card: Card, row: str, rows: int) -> list[str]:
-    nbytes = rows * loop.row_bytes
+    nbytes, step, is_out = rows * loop.row_bytes, loop.row_bytes, call == "stream_out"
     return [
-        f"{call}({_tile(site, i)}, {_plus(f'{card(i)}u', row, loop.row_bytes)}, {nbytes});"
+        f"poet_{call}(ctx, {_tile(site, i)}, {_plus(card(i, is_out), row, step)}, {nbytes});"
         for i in loop.streamed
     ]
 
@@ -96,7 +96,7 @@ def _conv(site: Site, loop: Loop) -> tuple[list[str], Body]:
         shape = conv_shape(site, image, weight, out, rows)
         to = _plus(site.at(out), row, area)
         shifted = "NULL" if bias is None else _plus(site.at(bias), row, 1)
-        return [f"conv({to}, {site.at(image)}, {site.at(weight)}, {shifted}, {shape});"]
+        return [f"poet_conv({to}, {site.at(image)}, {site.at(weight)}, {shifted}, {shape});"]
 
     return [], body
 
@@ -107,10 +107,10 @@ def _conv_gradients(site: Site, loop: Loop) -> tuple[list[str], Body]:
     to_image, to_weight, to_bias = site.results
     before = []
     if to_image is not None:
-        before.append(f"fill({site.at(to_image)}, 0.0f, {to_image.count});")
+        before.append(f"poet_fill({site.at(to_image)}, 0.0f, {to_image.count});")
     if to_bias is not None:
         shape = conv_shape(site, image, weight, gradient)
-        before.append(f"conv_bias_gradient({site.at(to_bias)}, {site.at(gradient)}, {shape});")
+        before.append(f"poet_conv_bias_gradient({site.at(to_bias)}, {site.at(gradient)}, {shape});")
 
     def body(row: str, rows: int) -> list[str]:
         shape = conv_shape(site, image, weight, gradient, rows)
@@ -118,10 +118,10 @@ def _conv_gradients(site: Site, loop: Loop) -> tuple[list[str], Body]:
         lines = []
         if to_image is not None:
             operands = f"{site.at(to_image)}, {y}, {site.at(weight)}"
-            lines.append(f"conv_input_gradient_part({operands}, {shape}, 1);")
+            lines.append(f"poet_conv_input_gradient_part({operands}, {shape}, 1);")
         if to_weight is not None:
             lines.append(
-                f"conv_weight_gradient({site.at(to_weight)}, {y}, {site.at(image)}, {shape});"
+                f"poet_conv_weight_gradient({site.at(to_weight)}, {y}, {site.at(image)}, {shape});"
             )
         return lines
 
@@ -140,26 +140,26 @@ def _product(site: Site, loop: Loop) -> tuple[list[str], Body]:
         shape = product_shape(site, left, some, out_row=out.shape[1])
         shifted = "NULL" if bias is None else _plus(site.at(bias), row, 1)
         to = _plus(site.at(out), row, 1)
-        return [f"matmul({to}, {site.at(left)}, {site.at(right)}, {shifted}, {shape});"]
+        return [f"poet_matmul({to}, {site.at(left)}, {site.at(right)}, {shifted}, {shape});"]
 
     def some_of_the_sum(row: str, rows: int) -> list[str]:
         some = msgspec.structs.replace(left, shape=(left.shape[0], rows))
         shape = product_shape(site, some, right, block=sum_block(site, right))
         a = _plus(site.at(left), row, left.strides[1])
-        return [f"matmul_part({site.at(out)}, {a}, {site.at(right)}, NULL, {shape}, 1);"]
+        return [f"poet_matmul_part({site.at(out)}, {a}, {site.at(right)}, NULL, {shape}, 1);"]
 
     def gradient(row: str, rows: int) -> list[str]:
         some = msgspec.structs.replace(left, shape=(rows, left.shape[1]))
         shape = product_shape(site, some, right)
         a = _plus(site.at(left), row, left.strides[0])
-        return [f"matmul({site.at(out)}, {a}, {site.at(right)}, NULL, {shape});"]
+        return [f"poet_matmul({site.at(out)}, {a}, {site.at(right)}, NULL, {shape});"]
 
     if loop.kind == "sum":
-        first = f"fill({site.at(out)}, 0.0f, {out.count});"
+        first = f"poet_fill({site.at(out)}, 0.0f, {out.count});"
         if bias is not None:
             rows = bias.expanded(out.shape)
             views = f"{site.view(out)}, {site.view(rows)}"
-            first = f"copy_view({site.at(out)}, {site.at(bias)}, {views});"
+            first = f"poet_copy_view({site.at(out)}, {site.at(bias)}, {views});"
         return [first], some_of_the_sum
     return [], columns if loop.kind == "columns" else gradient
 
@@ -171,7 +171,7 @@ def _embedding_gradient(site: Site, loop: Loop) -> tuple[list[str], Body]:
     def body(row: str, rows: int) -> list[str]:
         operands = addresses(site, out, gradient, rows_named)
         size = f"{rows_named.count}, {prod(out.shape[1:])}, {row}, {rows}, {ignored}"
-        return [f"embedding_rows_gradient({operands}, {size});"]
+        return [f"poet_embedding_rows_gradient({operands}, {size});"]
 
     return [], body
 
@@ -181,24 +181,26 @@ def _named(site: Site, update: Site | None, loop: Loop, card: Card) -> list[str]
     indices = operand(site, "indices")
     columns = loop.row_bytes // 4
     index = f"({site.at(indices)})[{place_of(indices, 'i')}]"
-    place = f"(uint32_t)index_of({index}, {loop.rows}) * {loop.row_bytes}u"
+    place = f"(uint32_t)poet_index_of({index}, {loop.rows}) * {loop.row_bytes}u"
     head = f"for (int32_t i = 0; i < {indices.count}; i++)"
     if update is None:
         to = f"{site.at(result(site))} + i * {columns}"
-        move = f"stream_in({to}, {card(loop.parameter)}u + {place}, {loop.row_bytes});"
+        move = (
+            f"poet_stream_in(ctx, {to}, {card(loop.parameter, False)} + {place}, {loop.row_bytes});"
+        )
         return [head, f"    {move}"]
     gradient, ignored = dense(site, "grad_output"), c_int(site.arguments["padding_idx"])
     operands = addresses(site, result(site), gradient, indices)
     size = f"i, {indices.count}, {columns}, {ignored}"
     tile = _tile(site, loop.parameter)
-    where = f"{card(loop.parameter)}u + {place}"
+    where = f"{card(loop.parameter, True)} + {place}"
     return [
         f"{head} {{",
-        f"    if (!embedding_row_gradient({operands}, {size}))",
+        f"    if (!poet_embedding_row_gradient({operands}, {size}))",
         "        continue;",
-        f"    stream_in({tile}, {where}, {loop.row_bytes});",
+        f"    poet_stream_in(ctx, {tile}, {where}, {loop.row_bytes});",
         *(f"    {text}" for text in _update(update, 1)),
-        f"    stream_out({tile}, {where}, {loop.row_bytes});",
+        f"    poet_stream_out(ctx, {tile}, {where}, {loop.row_bytes});",
         "}",
     ]
 

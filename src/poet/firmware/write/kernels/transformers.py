@@ -4,17 +4,19 @@ from collections.abc import Callable
 from math import prod, sqrt
 
 from poet.calls.operands import Operand, position
-from poet.firmware.write.kernels.masks import copied, filled, named_rows
+from poet.firmware.write.kernels.masks import copied, filled, named_rows, packed
 from poet.firmware.write.kernels.site import (
     Site,
     Table,
     addresses,
     dense,
+    dense_result,
+    dense_results,
     maybe,
     operand,
     product_shape,
     result,
-    rows_of,
+    view_text,
 )
 from poet.firmware.write.text import c_float, c_int
 
@@ -26,47 +28,64 @@ def _batched_product(site: Site) -> list[str]:
     shape = product_shape(site, left, right)
     step = left.shape[1] * right.shape[2]
     return [
-        f"matmul({site.at(out, n * step)}, {site.at(left, n * left.strides[0])}, "
+        f"poet_matmul({site.at(out, n * step)}, {site.at(left, n * left.strides[0])}, "
         f"{site.at(right, n * right.strides[0])}, NULL, {shape});"
         for n in range(left.shape[0])
     ]
 
 
 def _layer_norm(site: Site) -> list[str]:
-    image = dense(site, "input")
+    lines, image = packed(site, "input", result(site))
     columns = prod(site.arguments["normalized_shape"])
-    given = (*site.results, image, maybe(site, "weight"), maybe(site, "bias"))
+    given = (*dense_results(site), image, maybe(site, "weight"), maybe(site, "bias"))
     operands = addresses(site, *given)
     epsilon = c_float(site.arguments["eps"])
-    return [f"layer_norm({operands}, {image.count // columns}, {columns}, {epsilon});"]
+    size = f"{image.count // columns}, {columns}"
+    return [*lines, f"poet_layer_norm({operands}, {size}, {epsilon});"]
 
 
 def _layer_norm_gradient(site: Site) -> list[str]:
-    image = dense(site, "input")
+    gradient, image = operand(site, "grad_out"), operand(site, "input")
     columns = prod(site.arguments["normalized_shape"])
-    known = (dense(site, "grad_out"), image, dense(site, "mean"), dense(site, "rstd"))
-    operands = addresses(site, *site.results, *known, maybe(site, "weight"))
-    return [f"layer_norm_gradient({operands}, {image.count // columns}, {columns});"]
+    known = (gradient, image, dense(site, "mean"), dense(site, "rstd"))
+    operands = addresses(site, *dense_results(site), *known, maybe(site, "weight"))
+    if gradient.is_dense and image.is_dense:
+        size = f"{image.count // columns}, {columns}"
+        return [f"poet_layer_norm_gradient({operands}, {size});"]
+    if len(site.arguments["normalized_shape"]) != 1:
+        raise site.refuse("norms over several dimensions that are not row-major are not covered")
+    views = ", ".join(site.literal("view", view_text(site, x)[1:-1]) for x in (gradient, image))
+    return [f"poet_layer_norm_view_gradient({operands}, {views});"]
 
 
 def _softmax(site: Site) -> list[str]:
-    out, source = result(site), dense(site, "self")
-    rows, columns = rows_of(site, source, site.arguments["dim"])
-    return [f"softmax({site.at(out)}, {site.at(source)}, {rows}, {columns});"]
+    out = dense_result(site)
+    lines, source = packed(site, "self", out)
+    return [*lines, _along(site, "softmax", source, out, source)]
 
 
 def _softmax_gradient(site: Site) -> list[str]:
-    out, gradient, known = result(site), dense(site, "grad_output"), dense(site, "output")
-    rows, columns = rows_of(site, known, site.arguments["dim"])
-    operands = addresses(site, out, gradient, known)
-    return [f"softmax_gradient({operands}, {rows}, {columns});"]
+    out, known = dense_result(site), dense(site, "output")
+    lines, gradient = packed(site, "grad_output", out)
+    return [*lines, _along(site, "softmax_gradient", known, out, gradient, known)]
+
+
+def _along(site: Site, name: str, whole: Operand, *operands: Operand) -> str:
+    """A kernel along the last dimension, or along another one, whose elements lie apart."""
+    dim, where = site.arguments["dim"] % max(1, len(whole.shape)), addresses(site, *operands)
+    area, extent = prod(whole.shape[dim + 1 :]), whole.shape[dim] if whole.shape else 1
+    rows = whole.count // max(1, area * extent)
+    if area == 1:
+        return f"poet_{name}({where}, {rows}, {extent});"
+    name = name.replace("softmax", "softmax_across")
+    return f"poet_{name}({where}, {rows}, {extent}, {area});"
 
 
 def _attention(site: Site) -> list[str]:
     out, sums = site.results
     shape = _attention_shape(site, {"out": out, "sums": sums})
     given = (*site.results, *_queries(site).values(), _mask(site))
-    return [f"attention({addresses(site, *given)}, {shape});"]
+    return [f"poet_attention({addresses(site, *given)}, {shape});"]
 
 
 def _attention_gradient(site: Site) -> list[str]:
@@ -75,7 +94,7 @@ def _attention_gradient(site: Site) -> list[str]:
     gradient, out, sums = (operand(site, name) for name in ("grad_out", "out", "logsumexp"))
     shape = _attention_shape(site, {"gradient": gradient, "out": out, "sums": sums, **made})
     given = (*site.results, gradient, *_queries(site).values(), out, sums, _mask(site))
-    return [f"attention_gradient({addresses(site, *given)}, {shape});"]
+    return [f"poet_attention_gradient({addresses(site, *given)}, {shape});"]
 
 
 def _queries(site: Site) -> dict[str, Operand]:
@@ -122,7 +141,7 @@ def _gelu(name: str) -> Callable[[Site], list[str]]:
         wanted = name
         if site.arguments.get("approximate", "none") == "tanh":
             wanted = name.replace("gelu", "gelu_tanh")
-        return [f"{wanted}({addresses(site, *parts)}, {out.count});"]
+        return [f"poet_{wanted}({addresses(site, *parts)}, {out.count});"]
 
     return make
 
@@ -131,37 +150,42 @@ def _embedding(site: Site) -> list[str]:
     out, table, rows = result(site), dense(site, "weight"), operand(site, "indices")
     if not rows.is_dense:
         places, shape = named_rows(site, table, [rows], out)
-        return [f"pick_rows({site.at(out)}, {site.at(table)}, {places}, {shape});"]
+        return [f"poet_pick_rows({site.at(out)}, {site.at(table)}, {places}, {shape});"]
     operands = addresses(site, out, table, dense(site, "indices", "int64"))
-    return [f"embedding({operands}, {rows.count}, {table.shape[1]}, {table.shape[0]});"]
+    return [f"poet_embedding({operands}, {rows.count}, {table.shape[1]}, {table.shape[0]});"]
 
 
 def _embedding_gradient(site: Site) -> list[str]:
-    out, gradient, rows = result(site), dense(site, "grad_output"), operand(site, "indices")
+    out, gradient, rows = result(site), operand(site, "grad_output"), operand(site, "indices")
     if site.arguments.get("scale_grad_by_freq"):
         raise site.refuse("gradients scaled by frequency are not covered")
     ignored, columns = site.arguments["padding_idx"], out.shape[1]
-    if not rows.is_dense:
+    if not rows.is_dense and gradient.is_dense:
         places, shape = named_rows(site, out, [rows], gradient)
-        unseen = [f"fill({site.at(out, ignored * columns)}, 0.0f, {columns});"]
+        unseen = [f"poet_fill({site.at(out, ignored * columns)}, 0.0f, {columns});"]
         return [
-            f"fill({site.at(out)}, 0.0f, {out.count});",
-            f"add_rows({site.at(out)}, {site.at(gradient)}, {places}, {shape});",
+            f"poet_fill({site.at(out)}, 0.0f, {out.count});",
+            f"poet_add_rows({site.at(out)}, {site.at(gradient)}, {places}, {shape});",
             *(unseen if ignored >= 0 else []),
         ]
+    if not gradient.is_dense:
+        return _rows_with_gaps(site, gradient, rows, out)
     operands = addresses(site, out, gradient, dense(site, "indices", "int64"))
     size = f"{rows.count}, {columns}, {out.shape[0]}, {c_int(ignored)}"
-    return [f"embedding_gradient({operands}, {size});"]
+    return [f"poet_embedding_gradient({operands}, {size});"]
 
 
-def _gather(site: Site) -> list[str]:
-    out, index = result(site), dense(site, "index", "int64")
-    source = operand(site, "self")
-    is_plain = source.dtype == "int64" and source.is_dense and len(source.shape) == 2
-    if not is_plain or site.arguments["dim"] % 2 != 1 or source.shape[0] != index.shape[0]:
-        raise site.refuse("only rows of whole numbers are covered")
-    operands = addresses(site, out, source, index)
-    return [f"gather_whole({operands}, {index.shape[0]}, {source.shape[1]}, {index.shape[1]});"]
+def _rows_with_gaps(site: Site, gradient: Operand, rows: Operand, out: Operand) -> list[str]:
+    if {gradient.dtype, out.dtype} != {"float32"} or rows.dtype != "int64":
+        raise site.refuse("only float32 by whole numbers is covered")
+    both = [gradient, Operand(rows.storage, rows.offset, (*rows.shape, gradient.shape[-1]),
+                              (*rows.strides, 0), rows.dtype)]  # fmt: skip
+    views = ", ".join(site.literal("view", view_text(site, x)[1:-1]) for x in both)
+    size = f"{out.shape[0]}, {c_int(site.arguments['padding_idx'])}"
+    return [
+        f"poet_fill({site.at(out)}, 0.0f, {out.count});",
+        f"poet_add_rows_view({addresses(site, out, gradient, rows)}, {size}, {views});",
+    ]
 
 
 def _select_gradient(site: Site) -> list[str]:
@@ -194,7 +218,6 @@ KERNELS: Table = {
     "aten.silu_backward": _gelu("silu_gradient"),
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_gradient,
-    "aten.gather": _gather,
     "aten.select_backward": _select_gradient,
     "aten.slice_backward": _slice_gradient,
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention,

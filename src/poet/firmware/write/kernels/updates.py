@@ -12,8 +12,8 @@ def _dropout_mask(site: Site) -> list[str]:
     out = result(site)
     kept = c_float(1.0 - site.arguments["p"])
     return [
-        f"dropout_mask({site.at(out)}, {kept}, poet_seed, poet_step, {site.op_number}u, 0, "
-        f"{out.count});"
+        f"poet_dropout_mask({site.at(out)}, {kept}, ctx->seed, ctx->steps + 1u, "
+        f"{site.op_number}u, 0, {out.count});"
     ]
 
 
@@ -32,11 +32,11 @@ def _sgd(site: Site) -> list[str]:
     buffer = site.arguments.get("momentum_buffer")
     count = parameter.count
     if buffer is None:
-        return [f"sgd({site.at(parameter)}, {site.at(gradient)}, {rate}, {rule}, {count});"]
+        return [f"poet_sgd({site.at(parameter)}, {site.at(gradient)}, {rate}, {rule}, {count});"]
     step = site.arguments.get("step")
     number = site.scalar(step) if isinstance(step, Operand) else "2"
     operands = addresses(site, parameter, buffer, gradient)
-    return [f"sgd_momentum({operands}, {rate}, {number}, {rule}, {count});"]
+    return [f"poet_sgd_momentum({operands}, {rate}, {number}, {rule}, {count});"]
 
 
 def _adam(is_decoupled: bool) -> Callable[[Site], list[str]]:
@@ -51,7 +51,7 @@ def _adam(is_decoupled: bool) -> Callable[[Site], list[str]]:
         rule = site.literal("adam", ", ".join(texts))
         rate, step = (site.scalar(operand(site, n)) for n in SCALARS)
         operands = addresses(site, *tensors)
-        return [f"adam({operands}, {rate}, {step}, {rule}, {tensors[0].count});"]
+        return [f"poet_adam({operands}, {rate}, {step}, {rule}, {tensors[0].count});"]
 
     return make
 

@@ -1,0 +1,1 @@
+/* With disk_access.h. */

@@ -1,0 +1,174 @@
+"""What the emulator counts of a model's calls is what the emitted step takes, op by op.
+
+The emulator is also the board of which ticks are read back: the same firmware, built with the
+profile on, logs what each op took.
+"""
+
+from pathlib import Path
+from statistics import correlation
+
+import msgspec
+import pytest
+
+import poet
+from poet.calls.operands import works
+from poet.calls.pieces.ways import planned_way
+from poet.calls.signature import op_signature, way_signature
+from poet.cli.options import as_options
+from poet.costs.counted import counted, times_in_tiles
+from poet.devices import find_device
+from poet.errors import PoetError
+from poet.firmware.emulate.laps import Laps, by_op, emulated_laps, read_laps
+from poet.planning.problem import read_costs, read_problem
+from poet.profiling.counting import count, measured
+from poet.values.board_profile import BoardProfile, TiledCost
+from poet.values.device import PLAIN
+from poet.values.files import write_json
+from poet.values.plan import Plan
+from poet.values.schedule import Compute
+from tests.conftest import Poet
+
+MODEL, BOARD = "lenet?size=16", "nrf52840"
+
+
+@pytest.fixture(scope="module")
+def profile() -> BoardProfile:
+    return count(read_problem(MODEL, board=find_device(BOARD)), find_device(BOARD))
+
+
+@pytest.fixture(scope="module")
+def plan(profile: BoardProfile) -> Plan:
+    return poet.plan(MODEL, costs=profile, ram="20KB", work_limit=5, threads=1)
+
+
+@pytest.fixture(scope="module")
+def laps(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Laps:
+    folder = tmp_path_factory.mktemp("laps") / "firmware"
+    poet.emit(plan, folder, BOARD, steps=1)
+    return emulated_laps(folder)
+
+
+def ranks(values: list[float]) -> list[float]:
+    return [(sum(x < y for x in values) + sum(x <= y for x in values)) / 2 for y in values]
+
+
+def test_a_plan_by_counts_takes_what_its_step_counts(
+    profile: BoardProfile, plan: Plan, laps: Laps
+) -> None:
+    order = [step for step in plan.schedule if isinstance(step, Compute)]
+    assert [op for op, _ in laps] == [step.op for step in order]
+    each = profile.device.instruction_seconds()
+    said = [plan.costs.ops[step.op][step.variant].seconds / each for step in order]
+    took = [ticks for _, ticks in laps]
+    assert sum(said) == pytest.approx(sum(took), rel=0.05)
+    assert correlation(ranks(said), ranks(took)) >= 0.98
+
+
+def test_tiles_take_what_they_count(profile: BoardProfile, plan: Plan, laps: Laps) -> None:
+    """Also those that take far more than their ops whole."""
+    order = [step for step in plan.schedule if isinstance(step, Compute)]
+    tiled = [(step, ticks) for step, (_, ticks) in zip(order, laps, strict=True)
+             if step.variant != PLAIN]  # fmt: skip
+    each, took = profile.device.instruction_seconds(), sum(ticks for _, ticks in tiled)
+    runs = [(plan.costs.ops[step.op], step.variant) for step, _ in tiled]
+    whole = sum(known[PLAIN].seconds for known, _ in runs) / each
+    assert whole < 0.97 * took
+    assert sum(known[variant].seconds for known, variant in runs) / each == pytest.approx(
+        took, rel=0.02
+    )
+
+
+def test_between_counted_numbers_of_blocks_times_lie_on_a_line(
+    profile: BoardProfile, plan: Plan
+) -> None:
+    step = max(
+        (step for step in plan.schedule if isinstance(step, Compute) and step.variant != PLAIN),
+        key=lambda step: plan.costs.ops[step.op][PLAIN].seconds,
+    )
+    k, graph = step.op, plan.graph
+    way = planned_way(graph, k, step.variant, plan.costs.ops[k][step.variant])
+    calls = works(graph, k)
+    op, name, n = op_signature(calls), way_signature(calls, way), way.blocks
+
+    def times(*rows: tuple[str, int, float]) -> float:
+        tiled = tuple(TiledCost(op=op, way=w, blocks=b, times=t) for w, b, t in rows)
+        return times_in_tiles(graph, k, way, msgspec.structs.replace(profile, tiled=tiled))
+
+    assert times() == 1.0
+    assert times((name, n - 1, 2.0), (name, n + 3, 4.0)) == pytest.approx(2.5)
+    assert times((name, n + 1, 2.0), (name, n + 3, 4.0)) == 2.0
+    assert times(("others", n, 2.0), ("more", n, 5.0)) == 3.5
+
+
+def test_every_graph_of_the_model_has_costs(profile: BoardProfile) -> None:
+    board = find_device(BOARD)
+    problem = read_problem(MODEL, board=board)
+    assert problem.in_pieces is not None
+    totals = [
+        counted(graph, board, profile).keep_all_seconds
+        for graph in (problem.graph, problem.fused, problem.in_pieces)
+    ]
+    assert totals == pytest.approx([totals[0]] * 3)
+    assert {call.origin for call in profile.calls} == {"counted"}
+    other = read_problem("lenet?size=16&batch=2", board=board)
+    with pytest.raises(PoetError, match="poet profile counts this one"):
+        counted(other.graph, board, profile)
+
+
+def test_what_a_board_measured_takes_the_place_of_counts(
+    plan: Plan, laps: Laps, profile: BoardProfile, tmp_path: Path, poet_command: Poet
+) -> None:
+    """The emulator as a board whose instructions take three quarters of a microsecond."""
+    table, made = tmp_path / "measured.csv", tmp_path / "profile.json"
+    rows = [f"{op}, {0.75 * ticks:.3f}" for op, ticks in laps]
+    table.write_text("\n".join(["op,microseconds", *rows, *rows]))  # two steps
+    write_json(plan, tmp_path / "plan.json")
+    said = poet_command(
+        "profile", tmp_path / "plan.json", "--device", BOARD, "--from", table, "-o", made
+    )
+    assert said.code == 0, said.err
+    found = read_costs(made)
+    assert isinstance(found, BoardProfile)
+    assert {call.origin for call in found.calls} == {"measured"}
+    costs = counted(plan.graph, find_device(BOARD), found)
+    ran = dict(by_op(laps, plan))
+    took = [0.75e-6 * ran[k] for k in range(len(plan.graph.ops))]
+    got = [runs[PLAIN].seconds for runs in costs.ops]
+    assert sum(got) == pytest.approx(sum(took), rel=0.05)
+    assert correlation(ranks(got), ranks(took)) >= 0.98
+    again = poet.plan(MODEL, costs=found, ram="60KB", work_limit=5, threads=1)
+    assert again.schedule
+    log = [line for op, ticks in laps for line in (f"op {op} ticks {ticks:.0f}", "step 1 loss 3f")]
+    assert read_laps(log) == (laps, None)
+
+
+def test_what_is_no_measurement_of_the_plan_is_refused(
+    plan: Plan, laps: Laps, tmp_path: Path, poet_command: Poet
+) -> None:
+    with pytest.raises(PoetError, match="those of the plan's step"):
+        by_op(laps[1:], plan)
+    with pytest.raises(PoetError, match="-DPOET_PROFILE logs them"):
+        read_laps(["step 1", "done"])
+    with pytest.raises(PoetError, match="line 2 of x is no op and a number"):
+        read_laps(["op,ticks", "rm -rf /"], "x")
+    with pytest.raises(PoetError, match="no op was measured"):
+        measured(plan.graph, find_device(BOARD), {})
+    table = tmp_path / "measured.csv"
+    table.write_text("op,ticks\n0,5\n")
+    for words, why in (
+        (("mlp", "--device", BOARD, "--from", table), "is no plan"),
+        (("mlp", "--device", "rpi4"), "there is no firmware for rpi4"),
+        (("mlp", "--from", table), "--device nrf52840"),
+        (("mlp", "--device", BOARD, "--ticks-per-second", "5"), "--from"),
+    ):
+        said = poet_command("profile", *words)
+        assert said.code == 2
+        assert why in as_options(said.err)
+
+
+def test_a_profile_is_of_one_board(profile: BoardProfile) -> None:
+    with pytest.raises(PoetError, match="the profile is of nrf52840, not of mkr1000"):
+        poet.plan(MODEL, device="mkr1000", costs=profile)
+    twice = msgspec.structs.asdict(profile) | {"calls": (profile.calls[0],) * 2}
+    with pytest.raises(ValueError, match="given twice"):
+        BoardProfile(**twice)
