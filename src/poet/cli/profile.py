@@ -1,7 +1,7 @@
 """`poet profile`: what every op of a model takes on this machine."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import typer
@@ -15,7 +15,8 @@ from poet.cli.options import (
     JsonFlag,
     TrainedModelArgument,
 )
-from poet.planning.defaults import HERE, OPTIMIZER
+from poet.errors import PoetError
+from poet.planning.defaults import HERE, OPTIMIZER, SMALL_OPTIMIZER
 from poet.values.files import check_writable, write_json
 from poet.values.optimizers import parse_optimizer
 
@@ -46,15 +47,37 @@ def profile(
         Path | None, typer.Option("-o", "--output", help="Write the profile here (.json).")
     ] = None,
     device: Annotated[
-        Literal["host", "cuda"], typer.Option(help="This machine's CPU, or its GPU.")
+        str,
+        typer.Option(
+            help="host, this machine's CPU; cuda, its GPU; or a board (see: poet emit), whose "
+            "kernels are counted in the emulator."
+        ),
     ] = "host",
+    taken: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="What a board itself measured: the log of firmware built with -DPOET_PROFILE, or "
+            "a table of op,ticks or op,microseconds. MODEL is its plan.",
+        ),
+    ] = None,
+    ticks: Annotated[
+        float | None,
+        typer.Option(
+            "--ticks-per-second", help="Of the board's counter. Default: its clock.", min=1.0
+        ),
+    ] = None,
     store: Annotated[
         Path | None,
         typer.Option(help="The folder for pages to measure. Default: this one; cuda: host memory."),
     ] = None,
     optimizer: Annotated[
-        str, typer.Option(help="none, sgd, adam, adamw?weight_decay=0.1: as for what uses it.")
-    ] = OPTIMIZER,
+        str | None,
+        typer.Option(
+            help="none, sgd, adam, adamw?weight_decay=0.1: as for what uses it. "
+            f"Default: {OPTIMIZER}; {SMALL_OPTIMIZER} for a microcontroller."
+        ),
+    ] = None,
     granularity: GranularityOption = "planning",
     fuse_updates: FuseUpdatesFlag = False,
     seconds: Annotated[float, typer.Option(help="About how long to repeat steps.", min=0.1)] = 20.0,
@@ -66,10 +89,20 @@ def profile(
     force: ForceFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Measure every op of a model on this machine, for poet plan --costs."""
+    """Measure every op of a model on this machine, or a board, for poet plan --costs."""
     if output is not None:
         check_writable(output, force)
-    chosen = parse_optimizer(optimizer)
+    if device not in ("host", "cuda"):
+        from poet.cli.board_profile import profile_board
+
+        profile_board(
+            model, device, taken, ticks, optimizer, cache=cache, output=output, force=force,
+            json=json,
+        )  # fmt: skip
+        return
+    if taken is not None or ticks is not None:
+        raise PoetError('--from and --ticks-per-second are for a board: give device="nrf52840"')
+    chosen = parse_optimizer(optimizer or OPTIMIZER)
     from poet.profiling.measuring import profile as measured
     from poet.tracer.by_name import capture_named
 

@@ -136,6 +136,11 @@ def _seconds(call: SizedCall, device: Device) -> tuple[float, float]:
     return max(flops / rate, moving) + overhead, max(flops / energy_rate, moving) + overhead
 
 
+def call_seconds(call: SizedCall, device: Device) -> float:
+    """How long a call takes by the device's rates; a view takes nothing."""
+    return 0.0 if call.is_view else _seconds(call, device)[0]
+
+
 def _run(graph: Graph, k: int, device: Device) -> Run:
     seconds = energy_seconds = 0.0
     try:

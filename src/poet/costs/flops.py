@@ -182,6 +182,17 @@ def _dropout_mask(call: SizedCall) -> int:
     return 12 * call.result.elements
 
 
+_MOVES = tuple(
+    f"poet.{name}"
+    for name in (
+        *("required", "decided", "solved"),  # checks
+        *("places", "selected", "selected_backward"),
+        *("packed", "packed_backward", "padded", "padded_backward"),
+    )
+)
+"""Operators of POET's own that compute nothing, and move what they are given."""
+
+
 # Updates, per element of the parameter.
 
 
@@ -255,6 +266,7 @@ FORMULAS: dict[str, Formula] = {
     "aten._unsafe_index_put": _per_element_of("values", 1, when="accumulate"),
     "poet.dropout_mask": _dropout_mask,
     "poet.tangent": lambda call: 0,  # the caller brings it
+    **dict.fromkeys(_MOVES, lambda call: 0),
     "poet.sgd": _sgd,
     "poet.adam": _adam(2),
     "poet.adamw": _adam(1),

@@ -2,8 +2,9 @@
 
 For each op few of the many ways are offered, chosen by the budget: for all, a half and a quarter of
 it the one that moves least, as long as the op does not fit there whole; and always the one that
-needs the least RAM, so that the floor is true. Compute takes what it takes with all in RAM; each
-run of bytes that is moved has the store's latency.
+needs the least RAM, so that the floor is true. Compute takes what it takes with all in RAM, or as
+many times that as a board's profile says of such tiles; each run of bytes that is moved has the
+store's latency.
 """
 
 from collections.abc import Iterator
@@ -12,10 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from poet.calls.pieces.ways import Choice, Way, streamable, way_of
+from poet.calls.pieces.choices import Choice
+from poet.calls.pieces.ways import Way, streamable, way_of
 from poet.calls.torch_tiles import torch_piece_bytes
 from poet.calls.workspace import way_workspace_bytes, workspace_bytes
+from poet.costs.counted import times_in_tiles
 from poet.planner.proof.floor import working_set_bytes
+from poet.values.board_profile import BoardProfile
 from poet.values.device import PLAIN, Costs, Device, Run, Stream
 from poet.values.graph import Graph
 
@@ -39,11 +43,17 @@ class _Found(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        return sum(stream.seconds for stream in (*self.run.reads, *self.run.writes))
+        moved = sum(stream.seconds for stream in (*self.run.reads, *self.run.writes))
+        return self.run.seconds + moved
 
 
 def with_tiles(
-    costs: Costs, graph: Graph, device: Device, ram_bytes: int | None, in_torch: bool = False
+    costs: Costs,
+    graph: Graph,
+    device: Device,
+    ram_bytes: int | None,
+    in_torch: bool = False,
+    profile: BoardProfile | None = None,
 ) -> Costs:
     """The same costs, with variants that run piece by piece for every op that can.
 
@@ -51,7 +61,7 @@ def with_tiles(
     random numbers all at once.
     """
     ops = tuple(
-        {**runs, **_Op(graph, k, runs[PLAIN], device, in_torch).variants(ram_bytes)}
+        {**runs, **_Op(graph, k, runs[PLAIN], device, in_torch, profile).variants(ram_bytes)}
         for k, runs in enumerate(costs.ops)
     )
     return msgspec.structs.replace(costs, ops=ops)
@@ -61,10 +71,16 @@ class _Op:
     """The ways of one op."""
 
     def __init__(
-        self, graph: Graph, k: int, plain: Run, device: Device, in_torch: bool = False
+        self,
+        graph: Graph,
+        k: int,
+        plain: Run,
+        device: Device,
+        in_torch: bool = False,
+        profile: BoardProfile | None = None,
     ) -> None:
         self.graph, self.k, self.plain, self.device = graph, k, plain, device
-        self.op, self.in_torch = graph.ops[k], in_torch
+        self.op, self.in_torch, self.profile = graph.ops[k], in_torch, profile
         size = {
             group: sum(graph.tensors[i].nbytes for i in group) for group in streamable(graph, k)
         }
@@ -142,7 +158,9 @@ class _Op:
         return sum(self.graph.tensors[i].nbytes for i in there)
 
     def costed(self, way: Way) -> Run:
-        device = self.device
+        device, times = self.device, 1.0
+        if self.profile is not None:
+            times = times_in_tiles(self.graph, self.k, way, self.profile)
         kernels = torch_piece_bytes(way) if self.in_torch else {}
         streams: dict[bool, list[Stream]] = {False: [], True: []}
         for (i, is_written), (nbytes, transfers) in way.moved.items():
@@ -153,8 +171,8 @@ class _Op:
                 Stream(tensor=i, nbytes=nbytes, seconds=seconds, joules=seconds * watts)
             )
         return Run(
-            seconds=self.plain.seconds,
-            joules=self.plain.joules,
+            seconds=self.plain.seconds * times,
+            joules=self.plain.joules * times,
             workspace_bytes=self.own + way_workspace_bytes(self.op, self.graph, way, kernels),
             reads=tuple(streams[False]),
             writes=tuple(streams[True]),

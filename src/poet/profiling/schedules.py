@@ -6,7 +6,8 @@ from poet.baselines import STARTS
 from poet.errors import PoetError
 from poet.planning.defaults import HERE
 from poet.planning.plan import answer
-from poet.planning.question import problem_of, terms
+from poet.planning.problem import problem_of
+from poet.planning.question import terms
 from poet.planning.residency import questions
 from poet.referee.replay import check
 from poet.tracer.program import Program

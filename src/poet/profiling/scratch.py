@@ -28,16 +28,20 @@ from poet.tracer.true_results import zeros
 from poet.values.graph import Call, Graph, Op
 
 _log = logging.getLogger(__name__)
-_TORCHS_OWN = ("aten.", "poet.dropout_mask")
+_TORCHS_OWN = ("aten.", "poet.dropout_mask", "poet.packed", "poet.padded")
 _TRIED = {"learning_rate": 1, "step": 1, "skip": 0}
 """What an update is tried with; a share in place of any other number."""
 
 
-def workspaces_here(graph: Graph, device: torch.device) -> tuple[int, ...]:
+def workspaces_here(
+    graph: Graph, device: torch.device, peaks: dict[str, int] | None = None
+) -> tuple[int, ...]:
     """The workspace of every op on this machine: what lies between its calls, and their kernels'.
 
-    It tries kernels out and leaves no trace, in random generators neither.
+    It tries kernels out and leaves no trace, in random generators neither. `peaks` remembers what
+    was found, for other graphs with the same calls.
     """
+    peaks = {} if peaks is None else peaks
     if torch._C._autograd._profiler_enabled():
         _log.warning(
             "a profiler is watching: what kernels take beside their results is not counted"
@@ -50,7 +54,7 @@ def workspaces_here(graph: Graph, device: torch.device) -> tuple[int, ...]:
                 op,
                 graph,
                 kernels={
-                    at: _scratch_bytes(graph, op, call, device, known)
+                    at: _scratch_bytes(graph, op, call, device, known, peaks)
                     for at, call in enumerate(op.calls)
                 },
             )
@@ -59,7 +63,12 @@ def workspaces_here(graph: Graph, device: torch.device) -> tuple[int, ...]:
 
 
 def _scratch_bytes(
-    graph: Graph, op: Op, call: Call, device: torch.device, known: dict[str, int]
+    graph: Graph,
+    op: Op,
+    call: Call,
+    device: torch.device,
+    known: dict[str, int],
+    peaks: dict[str, int],
 ) -> int:
     """What a call's kernel allocates at once, beyond what is counted of every call."""
     made = [reference for reference in made_by(call) if storage(op, reference) == reference]
@@ -82,7 +91,9 @@ def _scratch_bytes(
             for tag, n in made
             if tag == "value" or n not in seated
         )
-        known[key] = max(0, _tried(call.kind, arguments, is_forward, device) - counted)
+        if key not in peaks:
+            peaks[key] = _tried(call.kind, arguments, is_forward, device)
+        known[key] = max(0, peaks[key] - counted)
     return known[key]
 
 
