@@ -2,6 +2,7 @@
 #        trained on real digits within 40 % of the RAM that PyTorch takes
 # demo-resnet18-m4   ResNet-18 trained on an emulated Cortex-M4 with 256 KB of RAM
 # demo-bert-m4       BERT-base, all of its 109 million parameters, on the same; goes on where it stopped
+# serve  the service and its page, until Ctrl-C; SERVE="--port 8080" adds options
 # test   everything: format, lint, types, import contracts, tests
 # quick  the unit tests that are not slow, for while you work: no torch, emulator or browser
 # check  format, lint, types, import contracts
@@ -19,7 +20,7 @@ DEMO_MODEL ?= resnet18-cifar?batch=16
 DEMO_PROFILE ?= --seconds 4
 DEMO_TRAIN ?= --steps 20 --time-limit 10
 
-.PHONY: demo demo-resnet18-m4 demo-bert-m4 test quick check bench setup wheel clean compiler browser emulator
+.PHONY: serve demo demo-resnet18-m4 demo-bert-m4 test quick check bench setup wheel clean compiler browser emulator linters proxy
 .DEFAULT_GOAL := demo
 
 demo: .venv/poet.stamp compiler
@@ -29,6 +30,9 @@ demo: .venv/poet.stamp compiler
 	$(BIN)/poet profile "$(DEMO_MODEL)" --optimizer "adam?lr=0.001" --store build/pages $(DEMO_PROFILE) -o build/profile.json --force > build/profile.txt
 	$(BIN)/poet train "$(DEMO_MODEL)" --ram 64MB --store build/pages --costs build/profile.json $(DEMO_TRAIN)
 	$(BIN)/poet report build/demo.json -o build/report.html --force
+
+serve: .venv/serve.stamp compiler
+	$(BIN)/poet serve --open $(SERVE)
 
 demo-resnet18-m4: setup
 	$(BIN)/python -m benchmarks firmware-resnet18
@@ -54,16 +58,21 @@ wheel: .venv/bin/hatchling compiler
 bench: setup
 	$(BIN)/python -m benchmarks
 
-setup: .venv/dev.stamp compiler browser emulator
+setup: .venv/dev.stamp compiler browser emulator linters proxy
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET and the tools to work on it into .venv ..."
-	@$(INSTALL) -e .[dev,integrations,report,transformers]
-	@touch .venv/poet.stamp $@
+	@$(INSTALL) -e .[dev,integrations,ray,report,serve,transformers]
+	@touch .venv/poet.stamp .venv/serve.stamp $@
 
 .venv/poet.stamp: .venv/bin/python pyproject.toml constraints.txt
 	@echo "installing POET into .venv ..."
 	@$(INSTALL) -e .[report,torch]
+	@touch $@
+
+.venv/serve.stamp: .venv/bin/python pyproject.toml constraints.txt
+	@echo "installing POET and its service into .venv ..."
+	@$(INSTALL) -e .[report,serve,torch,transformers]
 	@touch $@
 
 .venv/bin/hatchling: .venv/bin/python
@@ -84,6 +93,18 @@ emulator:
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc-arm-none-eabi qemu-system-arm \
 	       gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null; } \
 	  || echo "no cross compilers or emulators found: tests of firmware on boards and of aarch64 will be skipped"
+
+linters:
+	@{ command -v clang && command -v cppcheck; } >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends clang cppcheck >/dev/null; } \
+	  || echo "no clang or cppcheck found: tests that firmware gives no warnings will be skipped"
+
+# Where systemd runs, installing nginx would start it.
+proxy:
+	@{ command -v openssl && command -v systemd-analyze && PATH="$$PATH:/usr/sbin" command -v nginx; } >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && [ ! -d /run/systemd/system ] && apt-get update -qq \
+	       && apt-get install -y -qq --no-install-recommends nginx-light openssl systemd >/dev/null; } \
+	  || echo "no nginx, openssl or systemd-analyze found: tests of a service behind a proxy will be skipped"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -16,9 +16,12 @@ import poet
 from poet.devices import find_device
 from poet.firmware.card.safetensors import write_safetensors
 from poet.firmware.emit import emit
-from poet.planning.compare import Row
+from poet.planning.problem import problem_of
+from poet.planning.question import terms
+from poet.planning.rows import Ask, Row, Shared, effort_fields, found_row
 from poet.runtime.state.generations import Generations
 from poet.runtime.stores.file_store import FileStore
+from poet.sweeps.folder import Kept
 from poet.tracer.program import Program
 from poet.tracer.step import Step, take_apart
 from poet.training.trainer import Trainer
@@ -26,6 +29,7 @@ from poet.values.device import Device
 from poet.values.graph import Graph
 from poet.values.plan import Plan
 from poet.values.profile import Profile, StoreSpeed, Timing
+from poet.values.schedule import Effort
 
 ROOT = Path(__file__).parents[2]
 KEY = "f" * 40
@@ -117,6 +121,8 @@ def surroundings(folder: Path) -> Surroundings:
         "costs": [_json(plan.costs)],
         "profile": [_json(_profile(plan, board))],
         "comparison": [_json(_rows(plan))],
+        "grid": [_grid(instance)],
+        "cell": [_cell(instance)],
         "weights": [read["plain"], read["samples"]],
         "checkpoint": [read["one"]],
         "capture": [_json(program.traced)],
@@ -155,6 +161,28 @@ def _rows(plan: Plan) -> dict[str, Any]:
         peak_bytes=plan.peak_bytes, recomputed=1, paged_bytes=8, gap=0.1,
     )  # fmt: skip
     return {"rows": [ours, Row(method="keep-all", status="unknown", reason="too large")]}
+
+
+def _grid(instance: Path) -> bytes:
+    return (
+        f'models = ["{instance}", {{ name = "lenet", budgets = ["60%", 90000, "min"] }}]\n'
+        'devices = ["rpi4", "nrf52840"]\nbudgets = "3 points"\nmethods = ["poet", "paging"]\n'
+        'optimizer = "sgd"\ndeadline = "2x"\ntransfers = "serial"\nparams = "auto"\n'
+        "time_limit = 1.0\nwork_limit = 1\nseed = 0\nthreads = 1\n"
+    ).encode()
+
+
+def _cell(instance: Path) -> bytes:
+    """What became of a question of the instance in 4,000 bytes."""
+    found = found_row(*asked_of_instance(instance), [], lambda value: None)
+    return _json(Kept(asked="an instance", found=found))
+
+
+def asked_of_instance(instance: Path, ram_bytes: int = 4000) -> tuple[Shared, Ask]:
+    problem = problem_of(str(instance))
+    effort = effort_fields(Effort(work_limit=0, time_limit_seconds=1.0))
+    asked = Ask(method="dtr", ram_bytes=ram_bytes, effort=effort, keeps=True)
+    return Shared.of(problem, terms()), asked
 
 
 def _firmware(plan: Plan, folder: Path) -> dict[str, bytes]:

@@ -18,7 +18,16 @@ import msgspec
 import torch
 
 import poet
-from benchmarks.fuzz.good import KEY, PAGE, Surroundings, batch, step, written_page
+from benchmarks.fuzz.good import (
+    KEY,
+    PAGE,
+    ROOT,
+    Surroundings,
+    asked_of_instance,
+    batch,
+    step,
+    written_page,
+)
 from benchmarks.fuzz.mutations import MARK
 from poet.baselines import METHODS
 from poet.cli.card import export
@@ -30,22 +39,31 @@ from poet.firmware.emit import emit
 from poet.firmware.emulate.comparison import compare_card
 from poet.firmware.emulate.emulation import _ask_for
 from poet.firmware.write.folder import read_firmware, write_again
-from poet.planning.question import read_costs
+from poet.planning.problem import read_costs
+from poet.planning.rows import found_row
 from poet.referee.replay import check
 from poet.reports import profile_tables
 from poet.reports.explain import complaints, explanation, report_rows
+from poet.reports.frontier_files import STYLES
 from poet.reports.page.page import page
 from poet.reports.page.view import look_at
 from poet.runtime.session import Session
 from poet.runtime.state.checkpoints import Origin
 from poet.runtime.state.generations import Generations
 from poet.runtime.stores.memory_store import MemoryStore
+from poet.sweeps.curves import curves_of
+from poet.sweeps.folder import Kept
+from poet.sweeps.grid import read_grid
+from poet.sweeps.page import page as sweep_page
+from poet.sweeps.results import CurveResults, Point, Results, cell_of
+from poet.sweeps.tables import as_csv
 from poet.tracer import cache
 from poet.tracer.fitting import misfit
 from poet.tracer.layout import Layout
 from poet.tracer.private_folder import private_folder
 from poet.tracer.program import Program
 from poet.training.resuming import check_rates, go_on_from, kept_plan
+from poet.values.board_profile import BoardProfile
 from poet.values.device import Costs, Device
 from poet.values.files import read_json, write_json, write_text
 from poet.values.graph import Graph
@@ -139,7 +157,7 @@ def costs_file(here: Here) -> None:
     here.write("plan.json", plan)
 
 
-def _planned(graph: Graph, board: Device | None, costs: Costs | Profile) -> Plan:
+def _planned(graph: Graph, board: Device | None, costs: Costs | Profile | BoardProfile) -> Plan:
     return poet.plan(graph, board, "80%", costs=costs, method="paging-greedy")
 
 
@@ -147,6 +165,40 @@ def comparison(here: Here) -> None:
     text = page(look_at(here.with_.plan, read_rows(here.path)))
     _check_page(text)
     here.write("report.html", text)
+
+
+def grid(here: Here) -> None:
+    """A grid's questions, as they would be asked."""
+    questions = read_grid(here.path)
+    if here.dear("questions", 0.3):
+        _, curves = curves_of(questions)
+        for curve in curves[:3]:
+            if not curve.has_ends:
+                curve.tasks(curve.budgets(None), None)
+            else:
+                curve.least()
+
+
+def cell(here: Here) -> None:
+    """An answer that was kept: in tables, on a page, and for others to go on from."""
+    kept = read_json(here.path, Kept)
+    shared, asked = asked_of_instance(ROOT / "instances/linear-m4.json", 5000)
+    row = cell_of(asked, kept)
+    point = Point(budget="5000", ram_bytes=5000, cells=(row,))
+    curve = CurveResults(
+        model="m", device="d", graph="g", costs="c", transfers="free", methods=(row.row.method,),
+        keep_all_bytes=7416, keep_all_joules=4.5e-4, points=(point,),
+    )  # fmt: skip
+    results = Results(curves=(curve,))
+    here.write("results.csv", as_csv(results))
+    if row.row.method in STYLES:
+        text = sweep_page(results, "a sweep")
+        _check_page(text)
+        here.write("index.html", text)
+    if kept.found is not None and here.dear("go on from it", 0.6):
+        found_row(shared, asked, [kept.found], lambda value: None)
+        beginning = msgspec.structs.replace(asked, method="poet", starts=(kept.found,))
+        found_row(shared, beginning, [], lambda value: None)
 
 
 def weights(here: Here) -> None:
@@ -291,6 +343,8 @@ KINDS: dict[str, tuple[int, Callable[[Here], None]]] = {
     "costs": (4, costs_file),
     "profile": (5, costs_file),
     "comparison": (3, comparison),
+    "grid": (6, grid),
+    "cell": (6, cell),
     "weights": (5, weights),
     "checkpoint": (7, checkpoint),
     "checkpoint folder": (4, checkpoint_folder),

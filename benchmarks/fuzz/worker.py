@@ -38,6 +38,7 @@ _MUTATORS: dict[str, Mutator] = {
     "captured plan": mutated_plan,
     "plan for C": mutated_plan,
     "device": mutated_toml,
+    "grid": mutated_toml,
     "weights": mutated_tensors,
     "checkpoint": mutated_tensors,
     "page file": mutated_bytes,
@@ -47,7 +48,12 @@ reference_steps._limit_memory = lambda most_bytes: None
 _BY_SUFFIX: dict[str, Mutator] = {".safetensors": mutated_tensors, ".img": mutated_card}
 _SUFFIXES = (".json", ".safetensors", ".img")
 """The files of a folder that are data."""
-_NAMES = {"device": "file.toml", "weights": "file.safetensors", "checkpoint": "file.safetensors"}
+_NAMES = {
+    "device": "file.toml",
+    "grid": "file.toml",
+    "weights": "file.safetensors",
+    "checkpoint": "file.safetensors",
+}
 
 
 class Worker:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from poet.reports.page.charts import plot
     from poet.runtime.stores.file_store import FileStore
     from poet.runtime.stores.memory_store import MemoryStore
+    from poet.server.client import connect
     from poet.training.foreseen import fit
     from poet.training.trainer import Trainer
     from poet.training.wrapped import unwrap, wrap
@@ -38,6 +39,7 @@ _LATE = {
     "FileStore": "poet.runtime.stores.file_store",
     "MemoryStore": "poet.runtime.stores.memory_store",
     "Trainer": "poet.training.trainer",
+    "connect": "poet.server.client",
     "emit": "poet.firmware.emit",
     "fit": "poet.training.foreseen",
     "plot": "poet.reports.page.charts",
@@ -85,6 +87,7 @@ __all__ = [
     "capture",
     "check",
     "compare",
+    "connect",
     "draft",
     "emit",
     "find_device",

@@ -6,12 +6,16 @@ Anything else that escapes is a bug.
 """
 
 REQUIREMENTS = {
+    "fastapi": "fastapi>=0.115,<1",
     "gurobipy": "gurobipy>=11,<14",
     "lightning": "lightning>=2.5,<3",
     "matplotlib": "matplotlib>=3.9,<4",
     "plotly": "plotly>=6,<7",
+    "pyarrow": "pyarrow>=18,<27",
+    "ray": "ray>=2.40,<3",
     "torch": "torch>=2.11,<2.14",
     "transformers": "transformers>=5,<6",
+    "uvicorn": "uvicorn>=0.34,<1",
 }
 """What pip has to be told for a package that is missing, as pyproject.toml has it."""
 
@@ -26,6 +30,10 @@ class Infeasible(PoetError):
     def __init__(self, message: str, proven: bool = True) -> None:
         super().__init__(message)
         self.proven = proven
+
+
+class AnotherWay(PoetError):
+    """A batch by whose values the model would do something else than what was captured."""
 
 
 class OutOfBudget(PoetError):

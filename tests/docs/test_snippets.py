@@ -9,9 +9,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.serving import Served, served
 
 from tests.conftest import PROGRESS, ROOT
 from tests.docs.figures import far_apart, words
@@ -56,7 +58,7 @@ def labels(text: str) -> list[str]:
     """The first column: what the planner reaches in seconds of a shared machine is not compared."""
     text = DEMO.sub(lambda command: " ".join(command[0].split()[:2]), text)
     first = [re.split(r"\s{2,}|(?<=^poet:)", line)[0] for line in text.splitlines()]
-    return [label for label in first if not label.startswith("1 % more")]
+    return [x for x in first if not x.startswith("1 % more") and x != "written"]
 
 
 @pytest.fixture
@@ -96,17 +98,33 @@ def test_commands_print_what_the_page_says(text: str, workplace: Path) -> None:
         assert far_apart(found, told) == [], command
 
 
+ADDRESS, FOLDER = "http://127.0.0.1:8000", "/var/lib/poet"
+"""Where the pages have a service, and where it keeps its jobs."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("service")) as service:
+        yield service
+
+
 def warned_of(page: str) -> list[pytest.MarkDecorator]:
     """Libraries on this page warn of each other, which is not for POET to mend."""
     of_others = page.startswith("integrations.md")
-    return [pytest.mark.filterwarnings("ignore")] if of_others else []
+    left_open = page.startswith("service.md")  # connections and files, for brevity
+    return [pytest.mark.filterwarnings("ignore")] if of_others or left_open else []
 
 
 @pytest.mark.parametrize(
     "text", [pytest.param(t, id=i, marks=warned_of(i)) for i, t in blocks("python")]
 )
-def test_python_snippets_run(text: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_snippets_run(
+    text: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(workplace)
+    if ADDRESS in text or FOLDER in text:
+        service: Served = request.getfixturevalue("service")
+        text = text.replace(ADDRESS, service.address).replace(FOLDER, str(service.folder))
     exec(compile(text, "snippet", "exec"), {})
 
 

@@ -28,6 +28,8 @@ from poet.cli.models import models
 from poet.cli.plan import plan
 from poet.cli.profile import profile
 from poet.cli.report import report
+from poet.cli.serve import serve
+from poet.cli.sweep import sweep
 from poet.cli.train import train
 from poet.errors import PoetError
 
@@ -39,6 +41,7 @@ app = typer.Typer(
 )
 for command in (
     devices, models, fit, plan, check, compare, frontier, profile, train, emit, emulate, report,
+    sweep, serve,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(card, name="card")

@@ -15,7 +15,8 @@ from poet.devices import find_device
 from poet.errors import PoetError
 from poet.planning.compare import COMPARED
 from poet.planning.defaults import OPTIMIZER, SMALL_OPTIMIZER
-from poet.planning.question import Problem, Terms, read_costs, read_problem, terms
+from poet.planning.problem import Problem, read_costs, read_problem
+from poet.planning.question import Terms, terms
 from poet.values.schedule import Params
 
 ModelArgument = Annotated[
@@ -99,6 +100,7 @@ def asked_terms(
     params: Params,
     paging: bool = True,
     recompute: bool = True,
+    target: str | None = None,
 ) -> Terms:
     """What is asked of a plan; refused before a capture takes its time."""
     if device is None and costs is None and not model.endswith(".json"):
@@ -115,6 +117,7 @@ def asked_terms(
         params=params,
         paging=paging,
         recompute=recompute,
+        target=target,
     )
 
 
@@ -139,7 +142,7 @@ def asked_problem(
 
 _ARGUMENTS = (
     "costs", "deadline", "device", "edited", "force", "optimizer", "params", "ram", "resume",
-    "seed", "solver", "store", "time_limit", "weights",
+    "seed", "solver", "store", "target", "time_limit", "weights",
 )  # fmt: skip
 _ARGUMENT = re.compile(
     rf'(?<![\w./-])({"|".join(_ARGUMENTS)})=(?:"([^"]*)"|True\b|(?=[\s,.;:)]|$))'

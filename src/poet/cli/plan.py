@@ -29,6 +29,7 @@ from poet.cli.options import (
     asked_terms,
 )
 from poet.errors import PoetError
+from poet.planning.defaults import runs_c
 from poet.planning.plan import cores, plan_for
 from poet.referee.replay import check
 from poet.values.files import check_writable, write_json
@@ -80,6 +81,10 @@ def plan(
     solver_log: Annotated[
         Path | None, typer.Option(help="An existing folder for the solver's logs.")
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="What C is to be written for (see: poet emit): tensors get addresses."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the plan here (.json).")
     ] = None,
@@ -92,11 +97,22 @@ def plan(
     if solver_log is not None and not solver_log.is_dir():
         raise PoetError(f"there is no folder {solver_log} for the solver's logs")
     asked = asked_terms(
-        model, device, ram, deadline, costs, transfers, params, not no_paging, not no_remat
+        model,
+        device,
+        ram,
+        deadline,
+        costs,
+        transfers,
+        params,
+        not no_paging,
+        not no_remat,
+        target,
     )
     problem = asked_problem(model, optimizer, asked, cache, granularity, fuse_updates)
     if asked.costs is None and problem.costs is None:
         _say_estimates(problem.graph)
+    if runs_c(asked.board):
+        _say_missing(problem.graph)
     with planning_line() as progress:
         effort = Effort(
             time_limit_seconds=time_limit,
@@ -138,3 +154,12 @@ def _say_estimates(graph: Graph) -> None:
     if kinds:
         text = ", ".join(f"{printable(kind)} ({count} calls)" for kind, count in kinds.items())
         tell(f"note: no table has the FLOPs of {text}; estimated from their bytes")
+
+
+def _say_missing(graph: Graph) -> None:
+    """Name the calls that keep a plan from becoming C, all of them before time is spent on it."""
+    from poet.firmware.missing import missing_kernels, missing_text
+
+    found = missing_kernels(graph)
+    if found:
+        tell(f"note: {missing_text(found, 'the plan will not become C (poet emit)')}")

@@ -14,7 +14,7 @@ from poet.values.plan import Plan
 from poet.values.quantities import bytes_text
 
 if TYPE_CHECKING:
-    from poet.planning.compare import Row
+    from poet.planning.rows import Row
 
 
 def report(
@@ -62,7 +62,7 @@ def report(
 
 def read_rows(path: Path) -> "tuple[Row, ...]":
     """A comparison: `{"rows": [...]}` as it is printed, or the list alone."""
-    from poet.planning.compare import Row
+    from poet.planning.rows import Row
     from poet.reports.page.view import ComparisonRows
 
     data = read_bytes(path)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from poet.cli.console import PAIRS, Seldom, print_json, say, show_table, stderr_console
+from poet.cli.console import PAIRS, Seldom, print_json, say, show_table
 from poet.cli.exit_codes import DONE, INTERRUPTED
 from poet.cli.options import (
     CacheFlag,
@@ -33,6 +33,7 @@ from poet.errors import PoetError
 from poet.planning.defaults import HERE, OPTIMIZER
 from poet.planning.question import MIN
 from poet.profiling.power import find_counter
+from poet.reports import waiting
 from poet.reports.summaries import (
     PREDICTION_COLUMNS,
     TrainingSummary,
@@ -353,7 +354,7 @@ def _bar(trainer: "Trainer", steps: int) -> Iterator[Callable[[float, float], No
         BarColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=stderr_console()) as bar:
+    with Progress(*columns, console=waiting.console()) as bar:
         task = bar.add_task("", total=steps, completed=trainer.steps)
 
         def show(loss: float, seconds: float) -> None:

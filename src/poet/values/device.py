@@ -34,6 +34,7 @@ class Device(
 ):
     """A board. `overlap`: transfers run beside compute; `duplex`: page-ins beside page-outs.
 
+    `clock_hz` and `cycles_per_instruction` make seconds of instructions that were counted.
     `energy_flops_per_second` is the rate at which compute energy is charged where that differs from
     the rate at which time is (the released POET code does so for one board).
     Classes of work (`poet.costs.classes`) may have rates and a time to start of their own, where
@@ -49,6 +50,8 @@ class Device(
     store_bytes: int
     flops_per_second: float
     compute_watts: float
+    clock_hz: float | None = None
+    cycles_per_instruction: float | None = None
     energy_flops_per_second: float | None = None
     memory_bytes_per_second: float | None = None
     op_overhead_seconds: float | None = None
@@ -74,7 +77,8 @@ class Device(
             if isinstance(value, bool):
                 continue
             check_range(field, value, MAX_BYTES if field.endswith("_bytes") else inf)
-            if value == 0 and (field.endswith("_per_second") or field == "ram_bytes"):
+            positive = field in ("ram_bytes", "clock_hz", "cycles_per_instruction")
+            if value == 0 and (field.endswith("_per_second") or positive):
                 raise ValueError(f"{field} is 0; it must be more than 0")
         for field in CLASS_FIGURES:
             for name, figure in getattr(self, field).items():
@@ -102,6 +106,15 @@ class Device(
     def available_bytes(self) -> int:
         """The RAM that is left for tensors."""
         return self.ram_bytes - self.reserved_bytes
+
+    def instruction_seconds(self) -> float:
+        """How long an instruction takes, on the whole."""
+        if self.clock_hz is None or self.cycles_per_instruction is None:
+            raise ValueError(
+                f"{self.title} does not say its clock_hz and cycles_per_instruction, which make "
+                "seconds of instructions"
+            )
+        return self.cycles_per_instruction / self.clock_hz
 
     def page_in_seconds(self, nbytes: int, transfers: int = 1) -> float:
         """How long so many bytes take to come in, in one transfer or several."""

@@ -46,6 +46,28 @@ def _check_shape(shape: tuple[int, ...]) -> None:
         raise ValueError(f"shape is {list(shape)}; extents cannot be negative")
 
 
+class Answer(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What the model returns before its loss, as a piece of a storage; strides, offset in elements.
+
+    `place` is its number among the things that the model returns. Nothing is computed otherwise
+    for it: it is there for who wants the forward pass alone.
+    """
+
+    place: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        check_range("place", self.place, MAX_BYTES)
+        check_range("offset", self.offset, MAX_BYTES)
+        _check_shape(self.shape)
+        if len(self.shape) != len(self.strides) or any(stride < 0 for stride in self.strides):
+            raise ValueError(f"an answer of {list(self.shape)} has strides {list(self.strides)}")
+
+
 class Tensor(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -63,6 +85,7 @@ class Tensor(
     dtype: str | None = None
     strides: tuple[int, ...] | None = None
     becomes: int | None = None
+    answers: tuple[Answer, ...] = ()
 
     def __post_init__(self) -> None:
         check_range("nbytes", self.nbytes, MAX_BYTES)
@@ -91,6 +114,7 @@ class Value(
     dtype: str
     strides: tuple[int, ...] | None = None
     view_of: JsonReference | None = None
+    answers: tuple[Answer, ...] = ()
 
     def __post_init__(self) -> None:
         check_range("nbytes", self.nbytes, MAX_BYTES)
@@ -245,11 +269,19 @@ class Graph(
         return tuple(i for i, maker in enumerate(self.producer) if maker is None)
 
     @cached_property
+    def batch(self) -> tuple[int, ...]:
+        """Those of them that a step is given as inputs."""
+        return tuple(i for i in self.given if self.tensors[i].role == "input")
+
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of all that is computed. Names do not count: they are for people."""
         anonymous = (
-            [msgspec.structs.replace(tensor, name="") for tensor in self.tensors],
-            [msgspec.structs.replace(op, name="") for op in self.ops],
+            [msgspec.structs.replace(tensor, name="", answers=()) for tensor in self.tensors],
+            [
+                msgspec.structs.replace(op, name="", values=tuple(map(_unanswered, op.values)))
+                for op in self.ops
+            ],
         )
         return hashlib.sha256(msgspec.json.encode(anonymous, order="sorted")).hexdigest()[:32]
 
@@ -260,6 +292,10 @@ class Graph(
     def op_text(self, k: int) -> str:
         """An op as people should see it in a message: `op 12 (conv1, backward)`."""
         return f"op {k} ({printable(self.ops[k].name)}, {self.ops[k].phase})"
+
+
+def _unanswered(value: Value) -> Value:
+    return msgspec.structs.replace(value, answers=()) if value.answers else value
 
 
 def graph_of(given: "Graph | HasGraph") -> Graph:

@@ -25,6 +25,17 @@ from poet.values.schedule import (
 )
 
 
+class Arena(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where in RAM a plan for C has its tensors: an address for each block of `firmware.place`, in
+    its order. Whoever uses them checks that no two blocks overlap."""
+
+    nbytes: int
+    offsets: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_range("arena", self.nbytes, MAX_BYTES)
+
+
 class Plan(
     msgspec.Struct,
     frozen=True,
@@ -65,6 +76,8 @@ class Plan(
     schedule: Schedule = ()
     graph: Graph
     costs: Costs
+    arena: Arena | None = None
+    """None where nobody has looked for addresses yet."""
 
     def __post_init__(self) -> None:
         for field in _NUMBERS:
@@ -105,6 +118,19 @@ class Plan(
             elif not isinstance(step, Free):
                 moved += self.graph.tensors[step.tensor].nbytes
         return moved
+
+    @property
+    def written(self) -> dict[int, int]:
+        """The bytes that a step writes to the store, by tensor, in the order of first writes."""
+        found: dict[int, int] = {}
+        for step in self.schedule:
+            if isinstance(step, Compute):
+                for stream in self.costs.ops[step.op][step.variant].writes:
+                    found[stream.tensor] = found.get(stream.tensor, 0) + stream.nbytes
+            elif isinstance(step, PageOut):
+                nbytes = self.graph.tensors[step.tensor].nbytes
+                found[step.tensor] = found.get(step.tensor, 0) + nbytes
+        return found
 
     def __str__(self) -> str:
         """A table for people."""
@@ -167,6 +193,8 @@ def summary(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("time", text + ")"))
     if plan.peak_bytes is not None:
         rows.append(("RAM peak", bytes_text(plan.peak_bytes)))
+    if plan.arena is not None:
+        rows.append(("arena", bytes_text(plan.arena.nbytes)))
     rows.append(("RAM budget", limit_text(budget.ram_bytes)))
     if plan.floor_bytes is not None:
         rows.append(("RAM floor", bytes_text(plan.floor_bytes)))

@@ -11,6 +11,8 @@ class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     joules: float | None
     bound_joules: float
+    placing: bool = False
+    """Whether it is addresses that are looked for, for a schedule that is found."""
 
 
 CountProgress = Callable[[str, int, int], None]
