@@ -37,8 +37,10 @@ def _missing(what: str) -> None:
     pytest.skip(what)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
+    """Started anew for each module: while playwright runs, its event loop is this thread's, and
+    other tests have loops of their own."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

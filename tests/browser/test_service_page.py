@@ -119,13 +119,16 @@ def test_the_budget_is_dragged_along_the_curve(visit: Visit) -> None:
     dragged = int(opened.page.input_value("#ram"))
     assert 0.3 * most < dragged < 0.8 * most
     planned(opened)
-    first = opened.page.url
+    opened.page.frame_locator("#report").locator("#map .barlayer").wait_for()
+    first, steps = opened.page.url, opened.run("history.length")
     handle.focus()
     opened.page.keyboard.press("ArrowLeft")
     opened.page.wait_for_function(f"() => location.href !== {json.dumps(first)}")
     planned(opened)
     assert int(opened.page.input_value("#ram")) < dragged
     assert int(handle.get_attribute("aria-valuenow") or 0) < dragged
+    opened.page.frame_locator("#report").locator("#map .barlayer").wait_for()
+    assert opened.run("history.length") == steps + 1  # a plan is a step, its report none
     opened.page.go_back()
     opened.page.wait_for_function(f"() => document.getElementById('ram').value === '{dragged}'")
     opened.page.click("#curve-table-box summary")

@@ -195,7 +195,6 @@ function listen() {
   field("cancel").addEventListener("click", cancel);
   field("draw-curve").addEventListener("click", drawCurve);
   field("compare").addEventListener("click", compare);
-  field("report").addEventListener("load", paintReport);
   for (const id of ["model", "model-options"]) field(id).addEventListener("change", chooseModel);
   field("device").addEventListener("change", showNotes);
   const others = ["model", "model-options", "model-file", "device", "device-text", "device-own", "deadline", "transfers", "params"];

@@ -128,12 +128,16 @@ function firmwareButton(base, device) {
 }
 
 // The report is a page of its own, as the command line writes it; it runs as nobody, says how high it
-// is, and is told of light and dark.
+// is, and is told of light and dark. Each has a frame of its own: a frame that goes from one address to
+// the next would leave steps of its own in the browser's history, between those of the page.
 function showReport(address) {
-  const frame = field("report");
-  if (frame.dataset.address === address) return;
+  const old = field("report");
+  if (old.dataset.address === address) return;
+  const frame = old.cloneNode();
   frame.dataset.address = address;
-  frame.src = address;
+  frame.src = address || "about:blank";
+  frame.addEventListener("load", paintReport);
+  old.replaceWith(frame);
 }
 
 function paintReport() {
@@ -149,8 +153,7 @@ addEventListener("message", (event) => {
 
 function hideResult() {
   field("result").hidden = true;
-  field("report").removeAttribute("src");
-  delete field("report").dataset.address;
+  showReport("");
 }
 
 function table(headings, rows, label, name = "") {
