@@ -14,12 +14,13 @@ then              the samples, one record after the other: the inputs of a step
 
 from collections import Counter
 from collections.abc import Iterable
+from math import prod
 
 import msgspec
 
 from poet.calls.loops import loops
 from poet.calls.pieces.choices import choice_named
-from poet.calls.pieces.ways import planned_way
+from poet.calls.pieces.ways import Part, planned_way
 from poet.calls.updates import SCALARS, UPDATES
 from poet.errors import PoetError
 from poet.firmware.card.sectors import HELD, SECTOR, sectors_of
@@ -225,11 +226,20 @@ def _rows(plan: Plan) -> dict[int, int]:
                 if made is None or made.named_by is None or part.space is None:
                     continue
                 count = part.space.reads[made.named_by].operand.count
+                pieces = _pieces_of_a_row(part)
                 for side in follower.sides.values():
                     i = side.operand.storage[1]
-                    nbytes = side.operand.nbytes // side.operand.shape[0]
-                    found[i] = found.get(i, 0) + _row_sectors(count, nbytes)
+                    nbytes = -(-side.operand.nbytes // side.operand.shape[0] // pieces)
+                    found[i] = found.get(i, 0) + _row_sectors(count * pieces, nbytes)
     return found
+
+
+def _pieces_of_a_row(part: Part) -> int:
+    """Rows are the first axis. Between two pieces of one, other rows may have had their turn."""
+    assert part.space is not None
+    assert part.nest is not None
+    extents = [axis.extent for axis in part.space.axes]
+    return prod(-(-n // size) for n, size in zip(extents[1:], part.nest.sizes[1:], strict=True))
 
 
 def _row_sectors(count: int, nbytes: int) -> int:
