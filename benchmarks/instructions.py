@@ -84,7 +84,7 @@ IMAGES = (
     Image(ins=32, outs=64, size=8, stride=2, limits=(4.5, 4.5, None)),
     Image(ins=16, outs=16, size=16, groups=16, limits=(5.0, 5.0, None)),
     Image(ins=32, outs=32, size=8, groups=32, limits=(5.0, 5.0, None)),
-    Image(ins=16, outs=16, size=16, stride=2, groups=16, limits=(5.0, 7.0, None)),
+    Image(ins=16, outs=16, size=16, stride=2, groups=16, limits=(5.0, 4.5, None)),
     Image(ins=16, outs=32, size=16, kernel=1, limits=(4.0, 4.0, 3.0)),
 )
 

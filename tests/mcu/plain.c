@@ -46,7 +46,8 @@ static int32_t pick(int32_t least, int32_t most)
     return least + (int32_t)((state >> 8) % (uint32_t)(most - least + 1));
 }
 
-/* Numbers of all sizes: in some cases products of them underflow. */
+/* Numbers of all sizes: in some cases products of them underflow. One in sixteen is a zero, of
+ * either sign. */
 static void draw(float *to, int32_t count, float scale)
 {
     for (int32_t i = 0; i < count; i++) {
@@ -55,11 +56,19 @@ static void draw(float *to, int32_t count, float scale)
     }
 }
 
+/* Something infinite among them: times the zeros of a padding it would be no number. */
+static void spoil(float *to, int32_t count)
+{
+    if (pick(0, 5) == 0)
+        to[pick(0, count - 1)] = pick(0, 1) ? __builtin_inff() : -__builtin_inff();
+}
+
+/* What is no number has many bits, of which processors choose some. */
 static int differ(const float *a, const float *b, int32_t count)
 {
     const uint32_t *x = (const void *)a, *y = (const void *)b;
     for (int32_t i = 0; i < count; i++)
-        if (x[i] != y[i])
+        if (x[i] != y[i] && (a[i] == a[i] || b[i] == b[i]))
             return 1;
     return 0;
 }
@@ -138,9 +147,11 @@ static void plain_product(float *out, const float *a, const float *b, const floa
             }
 }
 
-/* A convolution, most of three by three; 0 if there is none of such a shape. */
+/* A convolution, most of three by three; 0 if there is none of such a shape. A third are depthwise
+ * ones of three by three, as most networks have them. */
 static int shape_of(struct poet_conv *s)
 {
+    int32_t is_usual_wanted = pick(0, 2) == 0;
     int32_t ins = pick(1, 7), outs = pick(1, 9);
     *s = (struct poet_conv){.batch = pick(1, 2), .groups = pick(0, 2) ? 1 : pick(2, 3)};
     if (pick(0, 2) == 0) { /* depthwise */
@@ -161,6 +172,14 @@ static int shape_of(struct poet_conv *s)
     s->pad_x = pick(0, 2);
     s->dilation_y = pick(0, 3) ? 1 : 2;
     s->dilation_x = pick(0, 3) ? 1 : pick(2, 3);
+    if (is_usual_wanted) {
+        s->groups = s->channels = s->out_channels = s->out_planes = pick(1, 5);
+        s->kernel_height = s->kernel_width = 3;
+        s->stride_x = s->stride_y = pick(1, 2);
+        s->pad_x = s->pad_y = pick(0, 4) ? pick(0, 1) : pick(2, 4);
+        s->dilation_x = s->dilation_y = 1;
+        s->width = pick(1, 26);
+    }
     s->block = 64;
     int32_t down = s->height + 2 * s->pad_y - s->dilation_y * (s->kernel_height - 1) - 1;
     int32_t across = s->width + 2 * s->pad_x - s->dilation_x * (s->kernel_width - 1) - 1;
@@ -183,6 +202,8 @@ static int convolutions(void)
     int32_t is_more = pick(0, 1), is_last = pick(0, 1), wrong = 0;
     draw(x, image, scale);
     draw(w, weights, scale);
+    spoil(x, image);
+    spoil(w, weights);
     draw(b, s.out_channels, scale * scale);
     draw(y, result, scale);
     for (int32_t i = 0; i < image; i++)

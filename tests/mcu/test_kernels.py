@@ -19,6 +19,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     names = (
         "arithmetic",
         "conv",
+        "conv_apart",
         "conv_plane",
         "conv_sums",
         "conv_weight",

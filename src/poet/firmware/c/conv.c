@@ -2,18 +2,12 @@
  *
  * Padding is never stored: an image is cut into regions whose pixels meet the same taps of the
  * kernel, and the inner loops run over those taps alone. Most pixels are in the region in the
- * middle; with a stride, the gradient has one for each place within it.
+ * middle; with a stride, the gradient has one for each place within it. Some kernels of a
+ * single plane know the borders themselves.
  */
 #include "conv.h"
 
 enum { PRODUCTS = 64 }; /* summed before they are added to the result, where a sum is a product's */
-
-/* A dimension of what is written, `extent` pixels, and of what is read, `size` pixels. */
-struct axis {
-    int32_t is_backward, extent, size;
-    int32_t stride, pad, dilation, kernel;
-    int32_t tap, place; /* backward: from a tap that meets a pixel to the next, and where they read */
-};
 
 /* Pixels `step` apart with the same taps: the first, how many, and where the first pixel's first
  * tap reads. */
@@ -22,7 +16,7 @@ struct run {
     int32_t first, taps, at;
 };
 
-static void set_pace(struct axis *axis)
+static void set_pace(struct poet_axis *axis)
 {
     int32_t a = axis->stride, b = axis->dilation;
     while (b != 0) {
@@ -35,7 +29,7 @@ static void set_pace(struct axis *axis)
 }
 
 /* Forward: tap t of output pixel p reads input pixel p * stride - pad + t * dilation. */
-static void find_reading(struct run *run, const struct axis *axis, int32_t pixel)
+static void find_reading(struct run *run, const struct poet_axis *axis, int32_t pixel)
 {
     int32_t origin = pixel * axis->stride - axis->pad, size = axis->size;
     int32_t first = origin < 0 ? poet_at_least(-origin, axis->dilation) : 0;
@@ -48,7 +42,7 @@ static void find_reading(struct run *run, const struct axis *axis, int32_t pixel
 }
 
 /* Backward: input pixel p is read by tap t of output pixel (p + pad - t * dilation) / stride. */
-static void find_readers(struct run *run, const struct axis *axis, int32_t pixel)
+static void find_readers(struct run *run, const struct poet_axis *axis, int32_t pixel)
 {
     int32_t tap = 0;
     run->first = run->taps = run->at = 0;
@@ -68,7 +62,7 @@ static void find_readers(struct run *run, const struct axis *axis, int32_t pixel
     }
 }
 
-static void find(struct run *run, const struct axis *axis, int32_t pixel)
+static void find(struct run *run, const struct poet_axis *axis, int32_t pixel)
 {
     if (axis->is_backward)
         find_readers(run, axis, pixel);
@@ -78,7 +72,7 @@ static void find(struct run *run, const struct axis *axis, int32_t pixel)
 
 /* The run after this one; returns 0 after the last. Pixels a stride apart have their gradients
  * from the same taps. */
-static int32_t next(struct run *run, const struct axis *axis)
+static int32_t next(struct run *run, const struct poet_axis *axis)
 {
     int32_t step = axis->is_backward ? axis->stride : 1;
     int32_t begin = run->begin + run->pixels * step;
@@ -106,7 +100,7 @@ struct sums {
     int32_t batch, groups;
     int32_t out_sample, out_group, from_sample, from_group, weight_group;
     int32_t kernel_width;
-    struct axis down, across;
+    struct poet_axis down, across;
 };
 
 static void region(float *out, const float *from, const float *weight, const struct sums *s, struct poet_walk *w)
@@ -137,9 +131,31 @@ static void region(float *out, const float *from, const float *weight, const str
     }
 }
 
+/* Whole planes of all samples, where each channel has one of its own. */
+static int32_t whole_planes(float *out, const float *from, const float *weight,
+                            const struct sums *s, const struct poet_walk *walk)
+{
+    if (walk->planes != 1 || walk->channels != 1 || walk->is_more)
+        return 0;
+    struct poet_walk w = *walk;
+    w.channels = s->groups;
+    w.channel = s->weight_group;
+    w.from_channel = s->from_group;
+    w.out_plane = s->out_group;
+    for (int32_t sample = 0; sample < s->batch; sample++) {
+        if (!poet_conv_planes(out, from, weight, &w, &s->down, &s->across))
+            return 0; /* the first already: they are all alike */
+        out += s->out_sample;
+        from += s->from_sample;
+    }
+    return 1;
+}
+
 static void everywhere(float *out, const float *from, const float *weight, struct sums *s, struct poet_walk *w)
 {
-    const struct axis *down = &s->down, *across = &s->across;
+    const struct poet_axis *down = &s->down, *across = &s->across;
+    if (whole_planes(out, from, weight, s, w))
+        return;
     set_pace(&s->down);
     set_pace(&s->across);
     w->from_row = down->place * across->size;

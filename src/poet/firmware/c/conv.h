@@ -4,6 +4,13 @@
 
 #include "kernels.h"
 
+/* A dimension of what is written, `extent` pixels, and of what is read, `size` pixels. */
+struct poet_axis {
+    int32_t is_backward, extent, size;
+    int32_t stride, pad, dilation, kernel;
+    int32_t tap, place; /* backward: from a tap that meets a pixel to the next, and where they read */
+};
+
 /* Pixels that the same taps of the kernel meet, in `lines` of `pixels` each, and the sums at them.
  *
  * What is read and the weights stand at the first tap of the first plane for the first pixel.
@@ -29,5 +36,10 @@ void poet_conv_sums(float *out, const float *from, const float *weight,
  * kernel is larger than three by three. */
 int32_t poet_conv_plane(float *out, const float *from, const float *weight,
                         const struct poet_walk *walk);
+/* Channels that read one plane each, borders and all: of the walk, how channels lie. Returns 0, and
+ * does nothing, where it is not made for such axes. */
+int32_t poet_conv_planes(float *out, const float *from, const float *weight,
+                         const struct poet_walk *walk, const struct poet_axis *down,
+                         const struct poet_axis *across);
 
 #endif

@@ -14,6 +14,9 @@
 
 #define POET_INLINE static inline __attribute__((always_inline))
 
+/* Compilers would have one counter for several pointers, and add it to each of them at every turn. */
+#define POET_KEEP(pointer) __asm__("" : "+r"(pointer))
+
 /* value / divisor, rounded up; value > 0 */
 POET_INLINE int32_t poet_at_least(int32_t value, int32_t divisor)
 {

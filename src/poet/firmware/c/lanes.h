@@ -32,9 +32,6 @@ POET_INLINE void poet_forget(void)
     __asm__ volatile("vmsr fpscr, %0" : : "r"(flags & ~(uint32_t)FLUSHED) : "memory");
 }
 
-/* Compilers would have one counter for several pointers, and add it to each of them at every turn. */
-#define POET_KEEP(pointer) __asm__("" : "+r"(pointer))
-
 /* Two numbers of a run, in one load, and on to the next. */
 POET_INLINE void poet_take_two(float *to, const float **from)
 {
