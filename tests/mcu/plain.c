@@ -131,6 +131,37 @@ static void plain_gradient(float *to, const float *gradient, const float *weight
                 }
 }
 
+/* In parts of whole rows, of 64 pixels or a little more. */
+static void plain_weight_gradient(float *to, const float *gradient, const float *in,
+                                  const struct poet_conv *s, int32_t is_more)
+{
+    int32_t ins = s->channels / s->groups, outs = s->out_channels / s->groups, apart = 1;
+    while (apart * s->out_width < 64)
+        apart++;
+    for (int32_t o = 0; o < s->out_channels; o++)
+        for (int32_t i = 0; i < ins; i++)
+            for (int32_t ky = 0; ky < s->kernel_height; ky++)
+                for (int32_t kx = 0; kx < s->kernel_width; kx++, to++) {
+                    float total = is_more ? *to : 0.0f, part = 0.0f;
+                    for (int32_t n = 0; n < s->batch; n++)
+                        for (int32_t y = 0; y < s->out_height; y++) {
+                            const float *g = gradient + ((n * s->out_planes + o) * s->out_height + y) * s->out_width;
+                            int32_t r = y * s->stride_y - s->pad_y + ky * s->dilation_y;
+                            const float *from = in + ((n * s->channels + o / outs * ins + i) * s->height + r) * s->width;
+                            for (int32_t x = 0; x < s->out_width && r >= 0 && r < s->height; x++) {
+                                int32_t c = x * s->stride_x - s->pad_x + kx * s->dilation_x;
+                                if (c >= 0 && c < s->width)
+                                    part += g[x] * from[c];
+                            }
+                            if ((y + 1) % apart == 0 || y + 1 == s->out_height) {
+                                total += part;
+                                part = 0.0f;
+                            }
+                        }
+                    *to = total;
+                }
+}
+
 static void plain_product(float *out, const float *a, const float *b, const float *row,
                           const struct poet_matmul *s, int32_t is_more)
 {
@@ -198,6 +229,7 @@ static int convolutions(void)
     int32_t weights = s.out_channels * (s.channels / s.groups) * s.kernel_height * s.kernel_width;
     float *x = room(image), *w = room(weights), *b = room(s.out_channels), *y = room(result);
     float *found = room(result), *gradient = room(image), *found_gradient = room(image);
+    float *w_gradient = room(weights), *found_w_gradient = room(weights);
     float scale = pick(0, 3) ? 1.0f : 1e-19f;
     int32_t is_more = pick(0, 1), is_last = pick(0, 1), wrong = 0;
     draw(x, image, scale);
@@ -211,6 +243,11 @@ static int convolutions(void)
     plain_gradient(gradient, y, w, &s, is_more);
     poet_conv_input_gradient_part(found_gradient, y, w, &s, is_more);
     wrong |= differ(gradient, found_gradient, image) << 1;
+    for (int32_t i = 0; i < weights; i++)
+        w_gradient[i] = found_w_gradient[i] = (float)(i % 5) * scale * scale;
+    plain_weight_gradient(w_gradient, y, x, &s, is_more);
+    poet_conv_weight_gradient_part(found_w_gradient, y, x, &s, is_more);
+    wrong |= differ(w_gradient, found_w_gradient, weights) << 3;
     for (int32_t i = 0; i < result; i++)
         found[i] = y[i] = (float)(i % 5) * scale * scale;
     plain_conv(y, x, w, is_last ? b : NULL, &s, is_more);
@@ -222,6 +259,7 @@ static int convolutions(void)
             s.height, s.width, s.kernel_height, s.kernel_width, s.stride_y, s.stride_x, s.pad_y,
             s.pad_x, s.dilation_y, s.dilation_x, is_more);
     leave(x), leave(w), leave(b), leave(y), leave(found), leave(gradient), leave(found_gradient);
+    leave(w_gradient), leave(found_w_gradient);
     return wrong;
 }
 

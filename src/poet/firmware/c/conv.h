@@ -42,4 +42,38 @@ int32_t poet_conv_planes(float *out, const float *from, const float *weight,
                          const struct poet_walk *walk, const struct poet_axis *down,
                          const struct poet_axis *across);
 
+/* Output columns and rows for which a tap lies inside the image, and where it lies. Sums over pixels
+ * go in parts of some rows each. Parts begin at rows that do not depend on the tap, so that blocks of
+ * whole parts, one after the other, come to the same sum. */
+struct poet_tap {
+    int32_t begin, columns;
+    int32_t first, beyond; /* rows */
+    int32_t across, down;
+    int32_t rows_a_part;
+};
+enum { POET_PART = 64 };
+
+POET_INLINE struct poet_tap poet_tap_of(const struct poet_conv *s, int32_t ky, int32_t kx)
+{
+    int32_t across = kx * s->dilation_x - s->pad_x, down = ky * s->dilation_y - s->pad_y;
+    int32_t begin = across < 0 ? poet_at_least(-across, s->stride_x) : 0;
+    int32_t end = s->width > across ? poet_at_least(s->width - across, s->stride_x) : 0;
+    int32_t first = down < 0 ? poet_at_least(-down, s->stride_y) : 0;
+    int32_t beyond = s->height > down ? poet_at_least(s->height - down, s->stride_y) : 0;
+    if (end > s->out_width)
+        end = s->out_width;
+    if (beyond > s->out_height)
+        beyond = s->out_height;
+    return (struct poet_tap){.begin = begin, .columns = end > begin ? end - begin : 0,
+                             .first = first, .beyond = beyond, .across = across, .down = down,
+                             .rows_a_part = (POET_PART + s->out_width - 1) / s->out_width};
+}
+
+/* The row after the part that this row is in. */
+POET_INLINE int32_t poet_part_end(const struct poet_tap *tap, int32_t row)
+{
+    int32_t stop = (row / tap->rows_a_part + 1) * tap->rows_a_part;
+    return stop < tap->beyond ? stop : tap->beyond;
+}
+
 #endif

@@ -6,6 +6,7 @@
  * stay in registers, and two more results make the next four.
  */
 #include "conv.h"
+#include "helium.h"
 
 /* What a line is made of, or a column, in this order. */
 struct pairs {
@@ -173,6 +174,8 @@ int32_t poet_conv_planes(float *out, const float *from, const float *weight,
                          const struct poet_axis *across)
 {
     struct pairs v, h;
+    if (POET_HELIUM && poet_helium_lines(out, from, weight, walk, down, across))
+        return 1;
     if (!down->is_backward || !find(&v, down) || !find(&h, across))
         return 0;
     for (int32_t channel = walk->channels; channel > 0; channel--) {

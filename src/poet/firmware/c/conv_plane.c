@@ -1,6 +1,7 @@
 /* Sums of a convolution over a single plane, as depthwise ones have: the weights stay in registers
  * while the pixels of a region pass by, four at a time. */
 #include "conv.h"
+#include "helium.h"
 
 /* One pixel, or some that share what they read. */
 POET_INLINE void pixels_of(const int pixels, float *out, const float *from, const float *weight,
@@ -142,6 +143,14 @@ int32_t poet_conv_plane(float *out, const float *from, const float *weight,
     region *found = region_for(walk);
     if (found == NULL)
         return 0;
-    found(out, from, weight, walk);
+    struct poet_walk rest = *walk;
+    if (POET_HELIUM && walk->channels >= 4) {
+        int32_t done = poet_helium_plane(out, from, weight, walk);
+        out += done * walk->out_plane;
+        from += done * walk->from_channel;
+        weight += done * walk->channel;
+        rest.channels -= done;
+    }
+    found(out, from, weight, &rest);
     return 1;
 }

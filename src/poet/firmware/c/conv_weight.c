@@ -1,29 +1,16 @@
 /* The gradients of a convolution's weights and bias. */
-#include "kernels.h"
+#include "conv.h"
+#include "helium.h"
 
-/* One tap of the weight gradient for some output and input channels: a sum over all pixels, in
- * parts of some rows each. Parts begin at rows that do not depend on the tap, so that blocks of
- * whole parts, one after the other, come to the same sum. */
-enum { PART = 64 };
-
+/* One tap of the weight gradient for some output and input channels: a sum over all pixels. */
 POET_INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
                               const float *gradient, const float *in, const struct poet_conv *s,
                               const int32_t stride_x, int32_t ky, int32_t kx, int32_t is_more)
 {
     int32_t channels = s->channels / s->groups, taps = s->kernel_height * s->kernel_width;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
-    /* Output columns and rows for which this tap lies inside the image. */
-    int32_t across = kx * s->dilation_x - s->pad_x, down = ky * s->dilation_y - s->pad_y;
-    int32_t begin = across < 0 ? poet_at_least(-across, s->stride_x) : 0;
-    int32_t end = s->width > across ? poet_at_least(s->width - across, s->stride_x) : 0;
-    int32_t first = down < 0 ? poet_at_least(-down, s->stride_y) : 0;
-    int32_t beyond = s->height > down ? poet_at_least(s->height - down, s->stride_y) : 0;
-    if (end > s->out_width)
-        end = s->out_width;
-    if (beyond > s->out_height)
-        beyond = s->out_height;
-    int32_t columns = end > begin ? end - begin : 0;
-    int32_t rows_a_part = (PART + s->out_width - 1) / s->out_width;
+    const struct poet_tap tap = poet_tap_of(s, ky, kx);
+    int32_t columns = tap.columns;
     int32_t next_y = s->out_width - columns;
     int32_t next_x = s->stride_y * s->width - columns * stride_x;
     float *to = weight_gradient + ky * s->kernel_width + kx, total[16];
@@ -36,17 +23,16 @@ POET_INLINE void tap_gradient(const int outs, const int ins, float *weight_gradi
         const float *y[4], *x[4];
 #pragma GCC unroll 4
         for (int i = 0; i < outs; i++)
-            y[i] = gradient + (sample * s->out_planes + i) * out_area + first * s->out_width +
-                   begin;
+            y[i] = gradient + (sample * s->out_planes + i) * out_area + tap.first * s->out_width +
+                   tap.begin;
 #pragma GCC unroll 4
         for (int j = 0; j < ins; j++)
             x[j] = in + (sample * s->channels + j) * area +
-                   (first * s->stride_y + down) * s->width + begin * stride_x + across;
-        int32_t row = first;
-        while (row < beyond && columns > 0) {
-            int32_t stop = (row / rows_a_part + 1) * rows_a_part;
-            if (stop > beyond)
-                stop = beyond;
+                   (tap.first * s->stride_y + tap.down) * s->width + tap.begin * stride_x +
+                   tap.across;
+        int32_t row = tap.first;
+        while (row < tap.beyond && columns > 0) {
+            int32_t stop = poet_part_end(&tap, row);
             float part[16];
 #pragma GCC unroll 16
             for (int i = 0; i < outs * ins; i++)
@@ -138,7 +124,10 @@ void poet_conv_weight_gradient_part(float *weight_gradient, const float *gradien
     int32_t channels = s->channels / s->groups, out_channels = s->out_channels / s->groups;
     int32_t area = s->height * s->width, out_area = s->out_height * s->out_width;
     int32_t taps = s->kernel_height * s->kernel_width;
-    for (int32_t group = 0; group < s->groups; group++) {
+    int32_t first = 0; /* group that vectors leave */
+    if (POET_HELIUM && channels == 1 && out_channels == 1 && s->groups >= 4)
+        first = poet_helium_depthwise(weight_gradient, gradient, in, s, is_more);
+    for (int32_t group = first; group < s->groups; group++) {
         const float *x = in + group * channels * area;
         int32_t o = group * out_channels, beyond = o + out_channels;
         for (; o + 4 <= beyond; o += 4) {
@@ -146,7 +135,8 @@ void poet_conv_weight_gradient_part(float *weight_gradient, const float *gradien
             float *to = weight_gradient + o * channels * taps;
             int32_t i = 0;
             for (; i + 4 <= channels; i += 4)
-                gradient_4x4(to + i * taps, y, x + i * area, s, is_more);
+                if (!POET_HELIUM || !poet_helium_weights(to + i * taps, y, x + i * area, s, is_more))
+                    gradient_4x4(to + i * taps, y, x + i * area, s, is_more);
             for (; i < channels; i++)
                 gradient_4x1(to + i * taps, y, x + i * area, s, is_more);
         }

@@ -50,6 +50,17 @@ static void plain_pixels(int32_t channels, const struct lanes *lanes, const int 
         }
 }
 
+void poet_conv_plain(float *out, const float *from, const float *weight,
+                     const struct poet_walk *w)
+{
+    for (int32_t i = 0; i < w->channels; i++)
+        for (int32_t line = 0; line < w->lines; line++)
+            for (int32_t pixel = 0; pixel < w->pixels; pixel++)
+                plain_pixel(out + i * w->out_plane + line * w->out_line + pixel * w->out_pixel,
+                            from + i * w->from_channel + line * w->line + pixel * w->pixel,
+                            weight + i * w->channel, w);
+}
+
 /* Where the taps of a row read: `x` for a run, `each` for others. */
 POET_INLINE float32x4_t reads(const int is_run, const float *x, uint32x4_t each, const int column,
                               const int from_column)
@@ -166,12 +177,13 @@ POET_INLINE void pixels(const int channels, const struct lanes *lanes, const int
 
 typedef void kernel(const struct lanes *lanes, const float *weight, const struct poet_walk *w);
 
-#define KERNELS(name, columns, from_column, is_whole)                                              \
+#define PAIR(name, columns, from_column)                                                           \
     static void name##_run(const struct lanes *lanes, const float *weight,                         \
                            const struct poet_walk *w)                                              \
     {                                                                                              \
-        pixels(2, lanes, 1, weight, w, columns, from_column, is_whole);                            \
-    }                                                                                              \
+        pixels(2, lanes, 1, weight, w, columns, from_column, 0);                                   \
+    }
+#define KERNELS(name, columns, from_column, is_whole)                                              \
     static void name##_each(const struct lanes *lanes, const float *weight,                        \
                             const struct poet_walk *w)                                             \
     {                                                                                              \
@@ -187,6 +199,11 @@ typedef void kernel(const struct lanes *lanes, const float *weight, const struct
     {                                                                                              \
         pixels(1, lanes, 0, weight, w, columns, from_column, is_whole);                            \
     }
+PAIR(one, 1, 1)
+PAIR(two, 2, 1)
+PAIR(three, 3, 1)
+PAIR(two_back, 2, -1)
+PAIR(three_back, 3, -1)
 KERNELS(one, 1, 1, 0)
 KERNELS(two, 2, 1, 0)
 KERNELS(three, 3, 1, 0)
@@ -196,9 +213,13 @@ KERNELS(three_back, 3, -1, 0)
 KERNELS(whole_back, 3, -1, 1)
 
 /* By channels and how pixels are read: two of a run, two of others, one of a run, one of others. */
-#define OF(name) {name##_run, name##_each, name##_one_run, name##_one_each}
-static kernel *const kernels[7][4] = {OF(one),      OF(two),        OF(three),     OF(whole),
-                                      OF(two_back), OF(three_back), OF(whole_back)};
+#define OF(name, pair) {pair, name##_each, name##_one_run, name##_one_each}
+static kernel *const kernels[7][4] = {
+    OF(one, one_run),           OF(two, two_run),
+    OF(three, three_run),       OF(whole, NULL), /* which helium_three.c has */
+    OF(two_back, two_back_run), OF(three_back, three_back_run),
+    OF(whole_back, NULL),
+};
 
 static kernel *const *kernels_for(const struct poet_walk *w)
 {
@@ -212,13 +233,12 @@ static kernel *const *kernels_for(const struct poet_walk *w)
     return kernels[is_back ? w->columns + 2 + is_whole : w->columns - 1 + is_whole];
 }
 
-/* All channels at four pixels. */
+/* All channels from number `i` on at four pixels. */
 static void channels_at(kernel *two, kernel *one, const struct lanes *lanes, const float *weight,
-                        const struct poet_walk *w)
+                        int32_t i, const struct poet_walk *w)
 {
     struct lanes at = *lanes;
     uint32_t planes = 4 * (uint32_t)w->out_plane;
-    int32_t i = 0;
     for (; i + 2 <= w->channels; i += 2) {
         two(&at, weight + i * w->channel, w);
         at.out += 2 * w->out_plane;
@@ -251,12 +271,19 @@ static void region(kernel *const *with, float *out, const float *from, const flo
 {
     int32_t runs = w->pixel == 1 && w->out_pixel == 1 ? w->pixels / LANES : 0;
     struct lanes lanes = {.from_each = vdupq_n_u32(0), .out_each = vdupq_n_u32(0), .count = LANES};
-    for (int32_t line = 0; line < w->lines; line++)
-        for (int32_t n = 0; n < runs; n++) {
+    poet_helium_line *three = NULL;
+    int32_t has_pairs = poet_helium_three(&three, w);
+    for (int32_t line = 0; runs > 0 && line < w->lines; line++) {
+        int32_t first = 0; /* channel that is left */
+        for (; has_pairs && first + 2 <= w->channels; first += 2)
+            three(out + line * w->out_line + first * w->out_plane, from + line * w->line,
+                  weight + first * w->channel, w, runs);
+        for (int32_t n = 0; n < runs && first < w->channels; n++) {
             lanes.from = from + line * w->line + n * LANES;
-            lanes.out = out + line * w->out_line + n * LANES;
-            channels_at(with[0], with[2], &lanes, weight, w);
+            lanes.out = out + line * w->out_line + first * w->out_plane + n * LANES;
+            channels_at(with[0], with[2], &lanes, weight, first, w);
         }
+    }
     int32_t columns = w->pixels - runs * LANES;
     from += runs * LANES * w->pixel;
     out += runs * LANES * w->out_pixel;
@@ -264,7 +291,7 @@ static void region(kernel *const *with, float *out, const float *from, const flo
     lanes.out = out;
     for (int32_t at = 0; at < w->lines * columns; at += LANES) {
         find_lanes(&lanes, out, from, at, columns, w);
-        channels_at(with[1], with[3], &lanes, weight, w);
+        channels_at(with[1], with[3], &lanes, weight, 0, w);
     }
 }
 

@@ -14,15 +14,36 @@
 
 enum { LANES = 4, FLUSHED = 1 << 7 | 1 << 3 /* of the flags: an operand, or a result */ };
 
-/* Whether a number next to zero was taken for zero on the way to four vectors; forgotten then. */
-POET_INLINE uint32_t poet_was_flushed(float32x4_t *x)
+POET_INLINE uint32_t poet_flag_and_forget(uint32_t flags)
 {
-    uint32_t flags;
-    __asm__ volatile("vmrs %0, fpscr" : "=r"(flags), "+w"(x[0]), "+w"(x[1]), "+w"(x[2]), "+w"(x[3]));
     if (!(flags & FLUSHED))
         return 0;
     __asm__ volatile("vmsr fpscr, %0" : : "r"(flags & ~(uint32_t)FLUSHED) : "memory");
     return 1;
+}
+
+/* Whether a number next to zero was taken for zero on the way to four vectors, or to two; forgotten
+ * then. */
+POET_INLINE uint32_t poet_was_flushed(float32x4_t *x)
+{
+    uint32_t flags;
+    __asm__ volatile("vmrs %0, fpscr" : "=r"(flags), "+w"(x[0]), "+w"(x[1]), "+w"(x[2]), "+w"(x[3]));
+    return poet_flag_and_forget(flags);
+}
+
+POET_INLINE uint32_t poet_flushed_two(float32x4_t *x)
+{
+    uint32_t flags;
+    __asm__ volatile("vmrs %0, fpscr" : "=r"(flags), "+w"(x[0]), "+w"(x[1]));
+    return poet_flag_and_forget(flags);
+}
+
+/* The same for all that was stored before. */
+POET_INLINE uint32_t poet_has_flushed(void)
+{
+    uint32_t flags;
+    __asm__ volatile("vmrs %0, fpscr" : "=r"(flags) : : "memory");
+    return poet_flag_and_forget(flags);
 }
 
 POET_INLINE void poet_forget(void)
@@ -43,6 +64,29 @@ POET_INLINE void poet_take_two(float *to, const float **from)
 POET_INLINE float32x4_t poet_plus(float32x4_t sum, float32x4_t right, float left)
 {
     return vaddq_f32(sum, vmulq_n_f32(right, left));
+}
+
+/* Addresses of four numbers `apart` elements apart. */
+POET_INLINE uint32x4_t poet_each(const float *first, int32_t apart)
+{
+    return vmlaq_n_u32(vdupq_n_u32((uint32_t)(uintptr_t)first), vidupq_n_u32(0, 4),
+                       (uint32_t)apart);
+}
+
+POET_INLINE uint32x4_t poet_moved(uint32x4_t at, int32_t elements)
+{
+    return vaddq_n_u32(at, 4 * (uint32_t)elements);
+}
+
+/* Moves on by a pixel, and takes what is there. */
+POET_INLINE float32x4_t poet_next_of(uint32x4_t *x, const int step)
+{
+    float32x4_t found;
+    if (step == 1)
+        __asm__("vldrw.u32 %q0, [%q1, #4]!" : "=&w"(found), "+w"(*x) : : "memory");
+    else
+        __asm__("vldrw.u32 %q0, [%q1, #8]!" : "=&w"(found), "+w"(*x) : : "memory");
+    return found;
 }
 
 #endif
