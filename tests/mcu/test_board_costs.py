@@ -4,21 +4,26 @@ The emulator is also the board of which ticks are read back: the same firmware, 
 profile on, logs what each op took.
 """
 
+from math import inf
 from pathlib import Path
 from statistics import correlation
 
 import msgspec
 import pytest
+from benchmarks.board_costs import priced_by
 
 import poet
 from poet.calls.operands import works
 from poet.calls.pieces.ways import planned_way
 from poet.calls.signature import op_signature, way_signature
 from poet.cli.options import as_options
+from poet.costs.analytic import analytic
 from poet.costs.counted import counted, times_in_tiles
+from poet.costs.tiles import SHARES, _Op, with_tiles
 from poet.devices import find_device
 from poet.errors import PoetError
 from poet.firmware.emulate.laps import Laps, by_op, emulated_laps, read_laps
+from poet.planner.proof.floor import working_set_bytes
 from poet.planning.problem import read_costs, read_problem
 from poet.profiling.counting import count, measured
 from poet.values.board_profile import BoardProfile, TiledCost
@@ -76,6 +81,72 @@ def test_tiles_take_what_they_count(profile: BoardProfile, plan: Plan, laps: Lap
     assert sum(known[variant].seconds for known, variant in runs) / each == pytest.approx(
         took, rel=0.02
     )
+
+
+@pytest.mark.parametrize("ram_bytes", [12_000, 20_000, 60_000])
+def test_no_way_by_flops_takes_less_than_those_by_counts(
+    profile: BoardProfile, ram_bytes: int
+) -> None:
+    """A way in tiles may compute for less time and move far more, which takes more joules."""
+    board = find_device(BOARD)
+    graph = read_problem(MODEL, board=board).in_pieces
+    assert graph is not None
+    whole = counted(graph, board, profile)
+    by_counts = with_tiles(whole, graph, board, ram_bytes, profile=profile)
+    by_flops = priced_by(
+        profile, graph, with_tiles(analytic(graph, board), graph, board, ram_bytes)
+    )
+    met = 0
+    for op, ours, theirs in zip(graph.ops, by_counts.ops, by_flops.ops, strict=True):
+        for share in SHARES:
+            least = [
+                min(
+                    (run.joules + run.stream_joules for run in runs.values()
+                     if working_set_bytes(graph, op, run) <= share * ram_bytes),
+                    default=inf,
+                )
+                for runs in (ours, theirs)
+            ]  # fmt: skip
+            met += least[1] < inf
+            assert least[0] <= least[1] * (1 + 1e-9)
+    assert met > 50
+
+
+def test_the_fastest_way_and_the_one_with_least_joules_are_both_offered(
+    profile: BoardProfile,
+) -> None:
+    board = find_device(BOARD)
+    graph = read_problem(MODEL, board=board).in_pieces
+    assert graph is not None
+    differ = 0
+    for k, runs in enumerate(counted(graph, board, profile).ops):
+        op = _Op(graph, k, runs[PLAIN], board, profile=profile)
+        offered, possible = op.cheapest(6_000), list(op.within(6_000))
+        if not offered:
+            continue
+        assert min(way.seconds for way in offered) == min(way.seconds for way in possible)
+        assert min(way.joules for way in offered) == min(way.joules for way in possible)
+        differ += len(offered) == 2
+    assert differ
+
+
+def test_a_plan_by_flops_is_replayed_by_what_its_tiles_count(
+    profile: BoardProfile, plan: Plan, tmp_path: Path
+) -> None:
+    again = priced_by(profile, plan.graph, plan.costs)
+    for ours, same in zip(plan.costs.ops, again.ops, strict=True):
+        for name, run in ours.items():
+            assert same[name].seconds == pytest.approx(run.seconds)
+    by_flops = poet.plan(MODEL, BOARD, ram="12KB", work_limit=1, threads=1)
+    poet.emit(by_flops, tmp_path / "firmware", BOARD, steps=1)
+    took = sum(ticks for _, ticks in emulated_laps(tmp_path / "firmware"))
+    costs = priced_by(profile, by_flops.graph, by_flops.costs)
+    steps = [step for step in by_flops.schedule if isinstance(step, Compute)]
+    each = profile.device.instruction_seconds()
+    said = sum(costs.ops[step.op][step.variant].seconds for step in steps) / each
+    whole = sum(costs.ops[step.op][PLAIN].seconds for step in steps) / each
+    assert said == pytest.approx(took, rel=0.05)
+    assert whole < 0.9 * took
 
 
 def test_between_counted_numbers_of_blocks_times_lie_on_a_line(

@@ -1,10 +1,11 @@
 """Tiled variants: what ops take that run piece by piece, with operands in the store.
 
 For each op few of the many ways are offered, chosen by the budget: for all, a half and a quarter of
-it the one that moves least, as long as the op does not fit there whole; and always the one that
-needs the least RAM, so that the floor is true. Compute takes what it takes with all in RAM, or as
-many times that as a board's profile says of such tiles; each run of bytes that is moved has the
-store's latency.
+it the one that takes the fewest seconds and the one that takes the fewest joules, as long as the op
+does not fit there whole; and always the one that needs the least RAM, so that the floor is true.
+Compute takes what it takes with all in RAM, or as many times that as a board's profile says of such
+tiles; each run of bytes that is moved has the store's latency. Without a profile both are the way
+that moves least; with one a way may compute for less time and move far more, at a store's watts.
 """
 
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ _MOST_GROUPS = 6
 only where all are."""
 _GRAIN = 2_048
 """Limits of tiles are multiples of so much, so that layers that repeat have the same."""
+_EQUAL = 1e-9
+"""Sums of the same numbers in another order differ by less."""
 
 
 class _Found(NamedTuple):
@@ -45,6 +48,10 @@ class _Found(NamedTuple):
     def seconds(self) -> float:
         moved = sum(stream.seconds for stream in (*self.run.reads, *self.run.writes))
         return self.run.seconds + moved
+
+    @property
+    def joules(self) -> float:
+        return self.run.joules + self.run.stream_joules
 
 
 def with_tiles(
@@ -94,8 +101,9 @@ class _Op:
         smallest = self.smallest()
         if smallest is None:
             return {}
-        found = [self.cheapest(int(share * ram_bytes)) for share in SHARES if ram_bytes is not None]
-        return {each.name: each.run for each in (*found, smallest) if each is not None}
+        limits = () if ram_bytes is None else [int(share * ram_bytes) for share in SHARES]
+        found = [each for limit in limits for each in self.cheapest(limit)]
+        return {each.name: each.run for each in (*found, smallest)}
 
     def choices(self) -> Iterator[Choice]:
         """What may be streamed, from little to everything."""
@@ -132,11 +140,20 @@ class _Op:
                 break
         return best
 
-    def cheapest(self, ram_bytes: int) -> _Found | None:
-        """The way that moves least in so much RAM; None where the op fits whole, or not at all."""
+    def cheapest(self, ram_bytes: int) -> list[_Found]:
+        """The ways that take least in so much RAM, in seconds and in joules; none where the op fits
+        whole, or not at all."""
         if working_set_bytes(self.graph, self.op, self.plain) <= ram_bytes:
-            return None
-        best: _Found | None = None
+            return []
+        found = list(self.within(ram_bytes))
+        if not found:
+            return []
+        fastest = min(found, key=lambda each: each.seconds)
+        least = min(found, key=lambda each: each.joules)
+        return [fastest, least] if least.joules < fastest.joules * (1 - _EQUAL) else [fastest]
+
+    def within(self, ram_bytes: int) -> Iterator[_Found]:
+        """A way for each choice that fits so much RAM."""
         for choice in self.choices():
             room = ram_bytes - self.beside(choice)
             if room < LEAST_TILES:
@@ -144,11 +161,8 @@ class _Op:
             room = room // _GRAIN * _GRAIN if room > _GRAIN else 1 << (room.bit_length() - 1)
             most = max(MOST_TILES, ram_bytes // 16 // _GRAIN * _GRAIN)
             made = self.found(choice, min(room, most))
-            if made is None or made.need > ram_bytes:
-                continue
-            if best is None or made.seconds < best.seconds:
-                best = made
-        return best
+            if made is not None and made.need <= ram_bytes:
+                yield made
 
     def beside(self, choice: Choice) -> int:
         """Bytes of the tensors that are whole in RAM."""
