@@ -4,8 +4,8 @@ FLOPs alone. `board-rates`: the class rates of a board's file, fitted to counts.
 Each network is profiled in the emulator, planned with that profile in a part of its RAM, emitted,
 and built with the profile on: every op of the step says what it took. Limits: total within 5 %,
 rank correlation of ops at least 0.98. Joules are those of three plans, by the profile, by the
-board's class rates, and by its one rate of FLOPs, each replayed with the profile's costs for the
-ops and tiles that it runs; the first may take at most 1 % more than the others.
+board's class rates, and by the paper's one rate of FLOPs, each replayed with the profile's costs
+for the ops and tiles that it runs; the first may take at most 1 % more than the others.
 """
 
 import tempfile
@@ -13,14 +13,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from statistics import correlation, median
+from statistics import correlation
 
 import msgspec
 from rich.console import Console
 
 import poet
+from poet.calls.operands import works
 from poet.calls.pieces.choices import choice_named
 from poet.calls.pieces.ways import planned_way
+from poet.calls.signature import signature
+from poet.calls.sizes import sized_calls
 from poet.costs.analytic import COPIED_BYTES_PER_FLOP, analytic
 from poet.costs.classes import class_of
 from poet.costs.counted import counted, times_in_tiles
@@ -30,11 +33,11 @@ from poet.devices import find_device
 from poet.firmware.emulate.emulation import emulate
 from poet.firmware.emulate.laps import emulated_laps
 from poet.planning.problem import Problem, read_problem
-from poet.profiling.counting import alike_calls, count, graphs_of
+from poet.profiling.counting import count
 from poet.referee.replay import check
 from poet.reports.tables import print_table
 from poet.values.board_profile import BoardProfile
-from poet.values.device import CLASS_FIGURES, PLAIN, Costs, Device
+from poet.values.device import PLAIN, Costs, Device
 from poet.values.graph import Graph
 from poet.values.plan import Plan, draft
 from poet.values.schedule import Compute
@@ -67,15 +70,12 @@ def costs() -> None:
         board = find_device(name)
         problem = read_problem(model, board=board)
         profile = count(problem, board)
-        plan = _plan(problem, profile, name, ram)
+        plan = _plan(problem, profile, board, ram)
         counts, ops, beside = _counted(plan, name)
         off, rank = _against(plan.costs, counts, ops, profile)
-        rates = analytic(plan.graph, board)
-        one = analytic(plan.graph, one_rate(board))
-        by_rates, by_one = (
-            _plan(problem, None, name, ram),
-            _plan(problem, one_rate(board), name, ram),
-        )
+        paper = find_device(f"{name}-paper")
+        rates, one = (analytic(plan.graph, each) for each in (board, paper))
+        by_rates, by_one = (_plan(problem, None, each, ram) for each in (board, paper))
         again = [_joules(each, profile) for each in (plan, by_rates, by_one)]
         rows.append([
             model, name, ram, str(len(ops)), _tiled(plan.costs, ops),
@@ -91,7 +91,7 @@ def costs() -> None:
         if abs(off) > MOST_OFF or rank < LEAST_RANK or by_counts > MOST_JOULES * min(others):
             missed.append(model)
     heads = ("model", "board", "RAM", "ops", "in tiles", "total ÷ counted (0.95 to 1.05)",
-             "rank (0.98)", "by class rates: total, rank", "by one rate: total, rank",
+             "rank (0.98)", "by class rates: total, rank", "by the paper's one rate: total, rank",
              "mJ: plan by profile", "by class rates", "by one rate",
              "beside ops ÷ ops")  # fmt: skip
     print_table(
@@ -101,18 +101,8 @@ def costs() -> None:
         raise SystemExit(f"a limit is not met: {'; '.join(missed)}")
 
 
-def one_rate(board: Device) -> Device:
-    """The board as its FLOPs alone have it."""
-    return msgspec.structs.replace(
-        board, memory_bytes_per_second=None, op_overhead_seconds=None,
-        **{field: {} for field in CLASS_FIGURES},
-    )  # fmt: skip
-
-
-def _plan(problem: Problem, by: BoardProfile | Device | None, name: str, ram: str) -> Plan:
-    costs = by if isinstance(by, BoardProfile) else None
-    device = by if isinstance(by, Device) else name
-    return poet.plan(problem, device=device, costs=costs, ram=ram, work_limit=WORK, time_limit=3600, threads=1)
+def _plan(problem: Problem, costs: BoardProfile | None, device: Device, ram: str) -> Plan:
+    return poet.plan(problem, device, ram, costs=costs, work_limit=WORK, time_limit=3600, threads=1)
 
 
 def _tiled(costs: Costs, ops: list[Compute]) -> str:
@@ -185,31 +175,42 @@ def _joules(plan: Plan, profile: BoardProfile) -> float | None:
 
 
 def rates() -> None:
-    """Prints FLOPs a second by class and the time to start a call, for the boards' files."""
+    """Prints FLOPs a second, of all work and by class, for the boards' files.
+
+    Each network counts alike, by the seconds of its step, and each call as often as the step makes
+    it. A time to start is not told apart: filling one number takes no more than an empty call.
+    """
     for name, models in FITTED_TO.items():
         board = find_device(name)
-        points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        flops: dict[str, float] = defaultdict(float)
+        seconds: dict[str, float] = defaultdict(float)
         for model in models:
             problem = read_problem(model, board=board)
-            profile = count(problem, board)
-            for key, call in alike_calls(graphs_of(problem)).items():
-                known = profile.by_signature[key]
-                if known.origin == "counted":
-                    flops = call_flops(call) or call_bytes(call) / COPIED_BYTES_PER_FLOP
-                    points[class_of(call)].append((flops, profile.seconds(known)))
-        start = min(seconds for found in points.values() for _, seconds in found)
-        print(f"# {name}\nop_overhead_seconds = {start:.2g}\n\n[class_flops_per_second]")
-        for kind, found in sorted(points.items()):
-            print(f"{kind} = {_rate(found, start):.3g}", flush=True)
+            found = work_by_class(problem.graph, count(problem, board))
+            step = sum(taken for _, taken in found.values())
+            for kind, (done, taken) in found.items():
+                flops[kind] += done / step
+                seconds[kind] += taken / step
+        print(f"# {name}\nflops_per_second = {sum(flops.values()) / sum(seconds.values()):.3g}")
+        print("\n[class_flops_per_second]")
+        for kind in sorted(flops):
+            print(f"{kind} = {flops[kind] / seconds[kind]:.3g}", flush=True)
 
 
-def _rate(points: list[tuple[float, float]], start: float) -> float:
-    """FLOPs a second beyond the time to start, by the calls that take most."""
-    taken = sorted(points, key=lambda point: -point[1])
-    larger = [(flops, seconds - start) for flops, seconds in taken if seconds > 2 * start] or [
-        (flops, seconds) for flops, seconds in taken
-    ]
-    return median(flops / seconds for flops, seconds in larger[: max(5, len(larger) // 2)])
+def work_by_class(graph: Graph, profile: BoardProfile) -> dict[str, tuple[float, float]]:
+    """FLOPs and seconds of a step's calls that were counted, by class."""
+    found: dict[str, tuple[float, float]] = {}
+    for k in range(len(graph.ops)):
+        sized = list(sized_calls(graph, k))
+        for work in works(graph, k):
+            known = profile.by_signature[signature(work)]
+            if known.origin != "counted":
+                continue
+            call = sized[work.number]
+            flops, seconds = found.get(class_of(call), (0.0, 0.0))
+            flops += call_flops(call) or call_bytes(call) / COPIED_BYTES_PER_FLOP
+            found[class_of(call)] = flops, seconds + profile.seconds(known)
+    return found
 
 
 BENCHMARKS = {"board-costs": costs, "board-rates": rates}

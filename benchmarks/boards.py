@@ -286,8 +286,8 @@ Trained on emulated boards with the boards' real RAM, made by `make demo-resnet1
 read, multiplied with, updated and written back in tiles. Samples are real, and ask for something
 that the weights to begin with have not seen: ResNet-18 learnt upright digits for 40 steps and gets
 them turned by a quarter; BERT begins with a seed's weights and is asked whether a passage is in
-capitals. Seconds and joules are what the plan predicts for a real board, by the rates of the
-paper's released code; instructions, transfers, RAM and weights are counted on the emulated one.
+capitals. Seconds and joules are what the plan predicts for a real board, by the rates of its
+file; instructions, transfers, RAM and weights are counted on the emulated one.
 
 """
 _PAPER = """

@@ -139,7 +139,8 @@ def _page(
         *(_section(name, found[name]) for name in found if name in instances),
         "## Captured from PyTorch\n",
         "The same families of networks as they really are: captured training steps with "
-        "parameters, weight gradients and SGD updates in RAM, costs by the boards' rates. "
+        "parameters, weight gradients and SGD updates in RAM, costs by the boards' rates as the "
+        "paper's released code has them. "
         "Their parameters alone are beyond the RAM of the two microcontrollers, so the budgets "
         "begin above it.\n",
         *(_section(name, found[name]) for name in found if name not in instances),

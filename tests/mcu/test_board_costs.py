@@ -171,6 +171,23 @@ def test_between_counted_numbers_of_blocks_times_lie_on_a_line(
     assert times(("others", n, 2.0), ("more", n, 5.0)) == 3.5
 
 
+def test_class_rates_are_nearer_to_the_counts_than_one_rate(profile: BoardProfile) -> None:
+    """In total and in order of ops."""
+    graph = read_problem(MODEL, board=find_device(BOARD)).graph
+    counts, by_class, by_one = (
+        [runs[PLAIN].seconds for runs in costs.ops]
+        for costs in (
+            counted(graph, profile.device, profile),
+            analytic(graph, find_device(BOARD)),
+            analytic(graph, find_device(f"{BOARD}-paper")),
+        )
+    )
+    assert 0.6 < sum(by_class) / sum(counts) < 1.6
+    assert sum(by_one) / sum(counts) > 2
+    rank = correlation(ranks(by_class), ranks(counts))
+    assert rank > max(0.95, correlation(ranks(by_one), ranks(counts)))
+
+
 def test_every_graph_of_the_model_has_costs(profile: BoardProfile) -> None:
     board = find_device(BOARD)
     problem = read_problem(MODEL, board=board)

@@ -29,7 +29,7 @@ from tests.unit.small_graphs import (
 )
 
 BOARD = msgspec.structs.replace(
-    find_device("nrf52840"), flops_per_second=1000.0, compute_watts=2.0, idle_watts=0.5
+    find_device("nrf52840-paper"), flops_per_second=1000.0, compute_watts=2.0, idle_watts=0.5
 )
 """A board without a memory rate and without overhead, with round figures."""
 

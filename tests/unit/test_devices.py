@@ -4,17 +4,19 @@ import math
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from poet import Device, PoetError, find_device
+from poet.costs.classes import CLASSES
 from poet.devices import device_names
 from poet.values.files import decode_toml
 from tests.conftest import INSTANCES, ROOT
 
 OF_THE_PAPER = {
     # name: FLOP/s, compute watts, then latency, bytes/s and watts in and out
-    "mkr1000": (2000 / 0.012, 0.020 * 3.3, 1.09e-4, 4.61651e6, 0.33, 1.13e-4, 4.44e6, 0.33),
-    "nrf52840": (
+    "mkr1000-paper": (2000 / 0.012, 0.020 * 3.3, 1.09e-4, 4.61651e6, 0.33, 1.13e-4, 4.44e6, 0.33),
+    "nrf52840-paper": (
         1.6283e9 / 255.6237, 0.003328 * 3.3, 1.09e-4, 4.61651e6, 0.33, 1.13e-4, 4.44e6, 0.33,
     ),
     "rpi4": (2e9, 0.6 * 5, 5.09561e-6, 45.5e6, 0.15, 1.85314e-5, 24.5e6, 0.15),
@@ -31,7 +33,7 @@ def test_every_figure_has_a_source_or_a_reason(name: str) -> None:
     assert board.name == name
     assert board.title
     sourced, estimated = set(board.sources), set(board.estimates)
-    assert sourced | estimated == set(board.figures)
+    assert sourced | estimated == set(board.explained)
     assert not sourced & estimated
     assert all(text.strip() for text in (*board.sources.values(), *board.estimates.values()))
 
@@ -61,7 +63,7 @@ def test_constants_of_the_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instance", "name"), [("m0", "mkr1000"), ("m4", "nrf52840"), ("a72", "rpi4")]
+    ("instance", "name"), [("m0", "mkr1000-paper"), ("m4", "nrf52840-paper"), ("a72", "rpi4")]
 )
 def test_boards_price_transfers_as_the_instances_do(instance: str, name: str) -> None:
     from poet import read_instance
@@ -77,6 +79,31 @@ def test_boards_price_transfers_as_the_instances_do(instance: str, name: str) ->
     rate = board.energy_flops_per_second or board.flops_per_second
     joules = sum(flops) / rate * board.compute_watts
     assert math.isclose(joules, problem.costs.keep_all_joules, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["mkr1000", "nrf52840"])
+def test_boards_with_counted_rates_are_the_paper_s_in_all_else(name: str) -> None:
+    board, paper = find_device(name), find_device(f"{name}-paper")
+    assert paper.class_flops_per_second == {}
+    assert len(board.class_flops_per_second) > 10
+    counted = {"flops_per_second", "class_flops_per_second", "clock_hz", "cycles_per_instruction"}
+    told = {"name", "title", "sources", "estimates"}
+    ours, theirs = msgspec.structs.asdict(board), msgspec.structs.asdict(paper)
+    assert {field for field in ours if ours[field] != theirs[field]} == counted | told
+    assert set(board.class_flops_per_second) <= set(CLASSES)
+    assert f"{paper.flops_per_second:.3g}" in board.estimates["flops_per_second"]
+
+
+def test_rates_of_classes_have_a_reason_too() -> None:
+    rates = "\n[class_flops_per_second]\nproducts = 1e6\n"
+    plain = (ROOT / "src/poet/devices/rp2040.toml").read_text() + rates
+    assert "class_flops_per_second" in decode_toml(plain.encode(), Device, "x").explained
+    reason = plain.replace("[estimates]", "[estimates]\nclass_flops_per_second = 'measured here'")
+    read = decode_toml(reason.encode(), Device, "x")
+    assert read.estimates["class_flops_per_second"] == "measured here"
+    for wrong in (reason.replace(rates, ""), plain.replace("products = 1e6", "products = 0.0")):
+        with pytest.raises(PoetError, match="class_flops_per_second"):
+            decode_toml(wrong.encode(), Device, "x")
 
 
 def test_a_path_works_where_a_name_does(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_classes_of_work_have_rates_of_their_own() -> None:
 
     product = one_call("aten.mm", {"self": {"tensor": 0}, "mat2": {"tensor": 1}})
     gelu = one_call("aten.gelu", {"self": {"tensor": 0}})
-    plain = find_device("mkr1000")
+    plain = find_device("mkr1000-paper")
     assert plain.memory_bytes_per_second is None
     fast = msgspec.structs.replace(
         plain, class_flops_per_second={"products": 10 * plain.flops_per_second}

@@ -32,13 +32,22 @@ def _show_one(board: Device) -> None:
         [("figure", "left"), ("value", "right"), ("from", "left")],
         [
             [
-                field,
+                name,
                 _figure_text(value),
                 board.sources.get(field) or f"estimate: {board.estimates.get(field, 'none given')}",
             ]
-            for field, value in board.figures.items()
+            for field in board.explained
+            for name, value in _values(board, field)
         ],
     )
+
+
+def _values(board: Device, field: str) -> list[tuple[str, float]]:
+    """A figure by its name, or those of the classes of work, each by its own."""
+    value = getattr(board, field)
+    if not isinstance(value, dict):
+        return [(field, value)]
+    return [(f"{field}.{kind}", figure) for kind, figure in value.items()]
 
 
 def _show_all(boards: list[Device]) -> None:

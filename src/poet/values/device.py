@@ -92,7 +92,7 @@ class Device(
                 f"{self.ram_bytes}"
             )
         for field in (*self.sources, *self.estimates):
-            if field not in self.figures:
+            if field not in self.explained:
                 raise ValueError(f"a source or estimate is given for {field!r}, not a figure here")
 
     @property
@@ -101,6 +101,12 @@ class Device(
         values = msgspec.structs.asdict(self)
         words = ("name", "title", "sources", "estimates", *CLASS_FIGURES)
         return {f: v for f, v in values.items() if f not in words and v is not None}
+
+    @property
+    def explained(self) -> tuple[str, ...]:
+        """The fields that a board of POET's has a source or a reason for: the figures, and the
+        figures of classes, a table as a whole."""
+        return (*self.figures, *(field for field in CLASS_FIGURES if getattr(self, field)))
 
     @property
     def available_bytes(self) -> int:
