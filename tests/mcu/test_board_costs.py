@@ -14,7 +14,8 @@ from benchmarks.board_costs import priced_by
 
 import poet
 from poet.calls.operands import works
-from poet.calls.pieces.ways import planned_way
+from poet.calls.pieces.choices import Choice
+from poet.calls.pieces.ways import planned_way, streamable, way_of
 from poet.calls.signature import op_signature, way_signature
 from poet.cli.options import as_options
 from poet.costs.analytic import analytic
@@ -110,6 +111,23 @@ def test_no_way_by_flops_takes_less_than_those_by_counts(
             met += least[1] < inf
             assert least[0] <= least[1] * (1 + 1e-9)
     assert met > 50
+
+
+def test_each_tensor_alone_is_counted_in_tiles(profile: BoardProfile) -> None:
+    """The smallest, too: filters beside maps, which are often the way that moves least."""
+    graph = read_problem(MODEL, board=find_device(BOARD)).in_pieces
+    assert graph is not None
+    beyond = 0
+    for k, op in enumerate(graph.ops):
+        calls, groups = works(graph, k), streamable(graph, k)
+        known = profile.tiled_by_op.get(op_signature(calls))
+        for group in groups if known is not None else ():
+            choice = Choice(group & set(op.inputs), group & set(op.outputs), 32_768)
+            way = way_of(graph, k, choice)
+            if known is not None and way is not None:
+                assert way_signature(calls, way) in known
+                beyond += len(groups) > 3
+    assert beyond
 
 
 def test_the_fastest_way_and_the_one_with_least_joules_are_both_offered(

@@ -2,7 +2,8 @@
 
 Kernels that take several rows or channels at a time lose that in small tiles, and every block
 prepares anew. So each op that takes a share of the step is counted in tiles of a few sizes, for any
-of the three largest tensors that it may stream and for all of them; a plan's tiles lie between.
+of the three largest tensors that it may stream, for each other alone and for all of them; a plan's
+tiles lie between.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,7 +65,9 @@ def _ways(graph: Graph, k: int) -> Iterator[Way]:
     op, sets = graph.ops[k], streamable(graph, k)
     groups = sorted(sets, key=lambda group: -sum(graph.tensors[i].nbytes for i in group))
     some = [each for n in range(1, _GROUPS + 1) for each in combinations(groups[:_GROUPS], n)]
-    for each in some if len(groups) <= _GROUPS else [*some, tuple(groups)]:
+    rest = groups[_GROUPS:]
+    some += [(each,) for each in rest]  # a parameter alone is small beside maps, and moves least
+    for each in [*some, tuple(groups)] if rest else some:
         chosen = frozenset[int]().union(*each)
         reads, writes = chosen & set(op.inputs), chosen & set(op.outputs)
         for limit in _LIMITS:
