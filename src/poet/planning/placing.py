@@ -69,7 +69,7 @@ def answer_placed(asked: Question, effort: Effort, minimize: Goal, answers: Answ
             )  # fmt: skip
         placed = _with_arena(found, limit)
         if placed.arena is None:
-            return placed  # no C can be written for it: who writes it says why
+            return _of_whole(placed, first, minimize)  # no C can be written: who writes it says why
         if limit is None or placed.arena.nbytes <= limit:
             whole = _of_whole(placed, first, minimize)
             return _with_room(whole) if minimize == "bytes" else whole
