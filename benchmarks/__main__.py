@@ -1,6 +1,7 @@
 """`python -m benchmarks [NAME …]` runs all benchmarks, or those named.
 
-`--problems N` says how many problems `claims` tries.
+`--problems N` says how many problems `claims` tries, `--model NAME` whose rows
+`firmware-arenas` makes.
 """
 
 import argparse
@@ -71,6 +72,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--problems", type=int, help="how many problems `claims` tries")
+    parser.add_argument("--model", action="append", help="whose rows `firmware-arenas` makes")
     asked = parser.parse_args(words)
     unknown = [name for name in asked.names if name not in REGISTRY]
     if unknown:
@@ -78,6 +80,8 @@ def main(words: list[str]) -> int:
         return 2
     if asked.problems is not None:
         REGISTRY["claims"] = partial(claims.claims, asked.problems)
+    if asked.model is not None:
+        REGISTRY["firmware-arenas"] = partial(firmware.arenas, asked.model)
     for name in asked.names or REGISTRY:
         print(f"== {name}")
         REGISTRY[name]()

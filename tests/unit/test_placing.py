@@ -10,6 +10,7 @@ from poet.devices import find_device
 from poet.errors import Infeasible, PoetError
 from poet.firmware.place.arena import check, placed
 from poet.planning.advice import advised_bytes
+from poet.planning.prompt import prompt
 from poet.referee.replay import check as replayed
 from poet.values.files import write_json
 from poet.values.graph import Call, Graph, Op, Tensor
@@ -42,6 +43,8 @@ def test_a_plan_for_a_board_has_addresses_within_its_budget(
     plan = poet.plan(masks(6, 64), device="mkr1000", ram=192, time_limit=2)
     assert plan.arena is not None
     assert plan.arena.nbytes <= 192
+    assert prompt(plan.graph, plan.costs, plan.schedule) == plan.schedule
+    assert replayed(plan).claims_match
     found = placed(plan, None)
     assert found.placement.offsets == plan.arena.offsets
     check(found.lives.blocks, found.placement, 192)

@@ -6,15 +6,17 @@ much less RAM as the gaps took. What is handed on brings its addresses along, so
 written is what was planned. Bounds are those of the whole budget.
 """
 
-from collections.abc import Callable
 from math import inf
+from typing import Protocol
 
 import msgspec
 
 from poet.errors import PoetError
 from poet.planning.defaults import runs_c
 from poet.planning.problem import Problem
+from poet.planning.prompt import prompt
 from poet.planning.question import Question, Terms
+from poet.planning.squeezing import squeezed
 from poet.referee.replay import check
 from poet.values.plan import Arena, Plan, PlanInterrupted, draft
 from poet.values.progress import SearchProgress
@@ -24,7 +26,13 @@ TRIES = 5
 _AGAIN = 0.25
 """The share of the time that each further plan may take."""
 
-Answers = Callable[[Question, Effort], Plan]
+
+class Answers(Protocol):
+    """A plan for a question; it may begin with schedules that are known."""
+
+    def __call__(
+        self, asked: Question, effort: Effort, *, starts: tuple[Schedule, ...] = ()
+    ) -> Plan: ...
 
 
 def needs_addresses(problem: Problem, asked: Terms) -> bool:
@@ -45,7 +53,8 @@ def answer_placed(asked: Question, effort: Effort, minimize: Goal, answers: Answ
     try:
         first = found = answers(asked, effort)
     except PlanInterrupted as stopped:
-        raise PlanInterrupted(_with_arena(stopped.plan, limit)) from None
+        stopped_at = _of_whole(_with_arena(stopped.plan, limit), stopped.plan, minimize)
+        raise PlanInterrupted(stopped_at) from None
     if not first.schedule:
         return first
     again = msgspec.structs.replace(effort, time_limit_seconds=_AGAIN * effort.time_limit_seconds)
@@ -60,17 +69,19 @@ def answer_placed(asked: Question, effort: Effort, minimize: Goal, answers: Answ
             )  # fmt: skip
         placed = _with_arena(found, limit)
         if placed.arena is None:
-            return placed  # no C can be written for it: who writes it says why
+            return _of_whole(placed, first, minimize)  # no C can be written: who writes it says why
         if limit is None or placed.arena.nbytes <= limit:
-            whole = placed if found is first else _of_whole(placed, first, minimize)
+            whole = _of_whole(placed, first, minimize)
             return _with_room(whole) if minimize == "bytes" else whole
         assert room is not None
         least = min(least, placed.arena.nbytes)
-        room = min(room, found.peak_bytes or room) - (placed.arena.nbytes - limit)
+        room = min(room, placed.peak_bytes or room) - (placed.arena.nbytes - limit)
         if room <= 0:
             break
         smaller = msgspec.structs.replace(asked.budget, ram_bytes=room)
-        found = answers(asked._replace(budget=smaller), again)
+        start = squeezed(placed, room)
+        starts = () if start is None else (start,)
+        found = answers(asked._replace(budget=smaller), again, starts=starts)
         if not found.schedule:
             break
     if asked.placed:
@@ -89,10 +100,12 @@ def answer_placed(asked: Question, effort: Effort, minimize: Goal, answers: Answ
 
 
 def _with_arena(plan: Plan, limit: int | None) -> Plan:
-    """The plan with the addresses found for it, above the limit too; as it is where its ops do not
-    say what lies where."""
+    """The plan with prompt transfers and the addresses found for it, above the limit too; as it is
+    where its ops do not say what lies where."""
     from poet.firmware.place.arena import placed  # numpy: not for `poet --help`
 
+    if plan.budget.transfers != "overlap":
+        plan = _replayed(plan, prompt(plan.graph, plan.costs, plan.schedule))
     try:
         found = placed(plan, limit).placement
     except PoetError:

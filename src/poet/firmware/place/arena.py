@@ -2,9 +2,10 @@
 
 What is alive throughout lies lowest. The others must fit below a height: each is put where it is
 free for all of its life, the largest and longest first, and what found no room is put where it
-overlaps least, whatever lay there is taken out and looks for a place of its own. What was forced in
-weighs more from then on, so that the search goes on elsewhere. The height begins with what is alive
-at most, which no arena is below, and rises until all have an address.
+overlaps least, whatever lay there is taken out and looks for a place of its own, the largest first.
+What was forced in weighs more from then on, so that the search goes on elsewhere. A search that
+succeeds does so soon: one that has not begins anew with other random numbers. The height begins
+with what is alive at most, which no arena is below, and rises until all have an address.
 
 `check` trusts none of this: it goes through the ticks and compares all that is alive. So are the
 addresses checked that a plan brings along.
@@ -23,14 +24,30 @@ from poet.firmware.place.lifetimes import Block, Lifetimes, lifetimes
 from poet.native import COMPILERS, built
 from poet.values.plan import Plan
 
-WORK = 3_000_000
-"""Rivals that are looked at, at the most, below one height. Counted, not timed: the same plan gives
+WORK = 12_000_000
+"""Rivals that are looked at, at the most, in one search. Counted, not timed: the same plan gives
 the same addresses."""
 _MOST_STEPS = 40_000
-_HEIGHTS = (1.0, 1.0025, 1.005, 1.01, 1.02, 1.03, 1.05, 1.08, 1.12, 1.2, 1.3, 1.5, 2.0)
+_HEIGHTS = (
+    1.0,
+    1.001,
+    1.0025,
+    1.005,
+    1.01,
+    1.015,
+    1.02,
+    1.03,
+    1.05,
+    1.08,
+    1.12,
+    1.2,
+    1.3,
+    1.5,
+    2.0,
+)
 """Of what is alive at most."""
-_BRIEF = 3
-"""Below heights that are less than what would do, a search is so many times shorter."""
+_SEARCHES, _FEW = 16, 3
+"""Searches below a height: as many where all that fits is as good, few elsewhere."""
 Numbers = np.ndarray[Any, Any]
 _SOURCE = Path(__file__).with_name("csrc") / "place.c"
 
@@ -98,8 +115,8 @@ def place(blocks: Sequence[Block], limit: int, work: int = WORK, seed: int = 0) 
         [[number[other] for other in rivals[n] if other in number] for n in rest], work, seed,
     )  # fmt: skip
     least = least_bytes([blocks[n] for n in rest])
-    for height, brief in _heights(least, limit - bottom):
-        found = search.below(height, brief)
+    for height, searches in _heights(least, limit - bottom):
+        found = search.below(height, searches)
         if found is not None:
             for n, offset in zip(rest, found, strict=True):
                 offsets[n] = bottom + offset
@@ -108,14 +125,14 @@ def place(blocks: Sequence[Block], limit: int, work: int = WORK, seed: int = 0) 
     raise AssertionError("one on the other, all have a place")
 
 
-def _heights(least: int, limit: int) -> Iterator[tuple[int, bool]]:
-    """Heights to try in turn, and whether each is tried briefly, since more would do."""
+def _heights(least: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Heights to try in turn, and how many searches each is worth."""
     tried = [int(factor * least) for factor in _HEIGHTS]
-    yield from ((height, True) for height in tried if height < limit)
+    yield from ((height, _FEW) for height in tried if height < limit)
     if tried[0] <= limit < tried[-1]:
-        yield limit, False
-    yield from ((height, True) for height in tried if height > limit)
-    yield 2**62, True
+        yield limit, _SEARCHES
+    yield from ((height, _FEW) for height in tried if height > limit)
+    yield 2**62, 1
 
 
 class _Search:
@@ -142,17 +159,20 @@ class _Search:
             _array(order, np.int32),
         ]
 
-    def below(self, height: int, brief: bool) -> list[int] | None:
-        """Addresses below a height, if they are found."""
+    def below(self, height: int, searches: int) -> list[int] | None:
+        """Addresses below a height, if one of so many searches finds them."""
         offsets = _array([0] * self._count)
-        left = self._search(
-            ctypes.c_int32(self._count), *map(_pointer, self._arrays), _pointer(offsets),
-            ctypes.c_int64(height), ctypes.c_int64(self._steps // (_BRIEF if brief else 1)),
-            ctypes.c_uint64(self._seed),
-        )  # fmt: skip
-        if left < 0:
-            raise PoetError("there is not enough memory to place the arena")
-        return None if left else [int(offset) for offset in offsets]
+        for nth in range(searches):
+            left = self._search(
+                ctypes.c_int32(self._count), *map(_pointer, self._arrays), _pointer(offsets),
+                ctypes.c_int64(height), ctypes.c_int64(self._steps),
+                ctypes.c_uint64(self._seed * searches + nth),
+            )  # fmt: skip
+            if left < 0:
+                raise PoetError("there is not enough memory to place the arena")
+            if left == 0:
+                return [int(offset) for offset in offsets]
+        return None
 
 
 def _array(values: Sequence[int], dtype: type = np.int64) -> Numbers:

@@ -5,6 +5,10 @@
  */
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { GROWTH = 16 }; /* the part by which what was forced in weighs more */
+#define MOST_WEIGHT (1ull << 40) /* that the weights of all blocks can be added */
 
 struct place { /* where a rival begins or ends, and what it weighs */
     int64_t at;
@@ -17,7 +21,7 @@ struct search {
     const int32_t *starts, *rivals;
     int64_t *offsets; /* -1: out */
     uint64_t *weights;
-    struct place *begins, *ends;
+    struct place *begins, *ends, *spare;
     uint64_t state;
 };
 
@@ -31,10 +35,30 @@ static uint64_t next(struct search *s)
     return x * 0x2545f4914f6cdd1dull;
 }
 
-static int by_place(const void *one, const void *other)
+/* Sort by `at`, in order: runs of eight by insertion, then merged. `spare` has room for as many. */
+static void sort(struct place *places, struct place *spare, int count)
 {
-    int64_t a = ((const struct place *)one)->at, b = ((const struct place *)other)->at;
-    return (a > b) - (a < b);
+    enum { RUN = 8 };
+    for (int from = 0; from < count; from += RUN)
+        for (int i = from + 1; i < count && i < from + RUN; i++) {
+            struct place one = places[i];
+            int j = i;
+            for (; j > from && places[j - 1].at > one.at; j--)
+                places[j] = places[j - 1];
+            places[j] = one;
+        }
+    for (int width = RUN; width < count; width *= 2) {
+        for (int from = 0; from < count; from += 2 * width) {
+            int middle = from + width < count ? from + width : count;
+            int to = from + 2 * width < count ? from + 2 * width : count;
+            int left = from, right = middle;
+            for (int i = from; i < to; i++)
+                spare[i] = left < middle && (right >= to || places[left].at <= places[right].at)
+                               ? places[left++]
+                               : places[right++];
+        }
+        memcpy(places, spare, (size_t)count * sizeof *places);
+    }
 }
 
 static int64_t up(int64_t at, int64_t alignment)
@@ -58,8 +82,8 @@ static int64_t best_address(struct search *s, int n, int lowest, uint64_t *least
         s->begins[count].weight = s->ends[count].weight = s->weights[other];
         count++;
     }
-    qsort(s->begins, (size_t)count, sizeof *s->begins, by_place);
-    qsort(s->ends, (size_t)count, sizeof *s->ends, by_place);
+    sort(s->begins, s->spare, count);
+    sort(s->ends, s->spare, count);
     int64_t found = 0;
     uint64_t ties = 0;
     *least = UINT64_MAX;
@@ -93,6 +117,17 @@ static int64_t best_address(struct search *s, int n, int lowest, uint64_t *least
     return found;
 }
 
+/* Where in `out` a largest block is: what is small finds room between the large, but not they
+ * between the small. */
+static int64_t largest(struct search *s, const int32_t *out, int64_t left)
+{
+    int64_t chosen = (int64_t)(next(s) % (uint64_t)left);
+    for (int64_t i = 0; i < left; i++)
+        if (s->sizes[out[i]] > s->sizes[out[chosen]])
+            chosen = i;
+    return chosen;
+}
+
 /* Addresses below `height` for all blocks, in at most `steps` steps; offsets of -1 are of those that
  * found none. How many those are, or -1 without memory. `order` is the order to begin with. */
 int64_t poet_place(int32_t count, const int64_t *sizes, const int64_t *alignments,
@@ -105,6 +140,7 @@ int64_t poet_place(int32_t count, const int64_t *sizes, const int64_t *alignment
     s.weights = malloc(room * sizeof *s.weights);
     s.begins = malloc(room * sizeof *s.begins);
     s.ends = malloc(room * sizeof *s.ends);
+    s.spare = malloc(room * sizeof *s.spare);
     int32_t *out = malloc(room * sizeof *out);
     int64_t left = -1;
     for (int n = 0; n < count; n++)
@@ -112,7 +148,8 @@ int64_t poet_place(int32_t count, const int64_t *sizes, const int64_t *alignment
             left = count;
             goto end;
         }
-    if (s.weights == NULL || s.begins == NULL || s.ends == NULL || out == NULL)
+    if (s.weights == NULL || s.begins == NULL || s.ends == NULL ||
+        s.spare == NULL || out == NULL)
         goto end;
     s.state = seed * 0x9e3779b97f4a7c15ull + 0x2545f4914f6cdd1dull;
     left = 0;
@@ -132,7 +169,7 @@ int64_t poet_place(int32_t count, const int64_t *sizes, const int64_t *alignment
             out[left++] = n;
     }
     for (int64_t step = 0; step < steps && left > 0; step++) {
-        int64_t chosen = (int64_t)(next(&s) % (uint64_t)left);
+        int64_t chosen = largest(&s, out, left);
         int n = out[chosen];
         out[chosen] = out[--left];
         uint64_t over;
@@ -146,7 +183,10 @@ int64_t poet_place(int32_t count, const int64_t *sizes, const int64_t *alignment
                     out[left++] = other;
                 }
             }
-            s.weights[n] += 1 + s.weights[n] / 64;
+            s.weights[n] += GROWTH + s.weights[n] / GROWTH;
+            if (s.weights[n] > MOST_WEIGHT)
+                for (int i = 0; i < count; i++)
+                    s.weights[i] = s.weights[i] / 65536 + 1;
         }
         offsets[n] = at;
     }
@@ -154,6 +194,7 @@ end:
     free(s.weights);
     free(s.begins);
     free(s.ends);
+    free(s.spare);
     free(out);
     return left;
 }
