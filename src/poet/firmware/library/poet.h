@@ -102,6 +102,7 @@ struct poet {
     uint64_t began;
     struct poet_counts counts;
     uint32_t sector, state; /* what `buffer` holds */
+    uint32_t held;          /* the sector that small tensors share and are being written to */
     uint32_t buffer[POET_SECTOR / 4];
 };
 
