@@ -47,7 +47,8 @@ class Watched(Library):
 
     def step(self, sample: int) -> None:
         """One step, with counts of its own."""
-        self.written.clear(), self.read.clear()
+        self.written.clear()
+        self.read.clear()
         self.flushes = 0
         self.train(sample)
 
@@ -146,6 +147,7 @@ def test_prices_are_those_of_sectors(planned: Planner) -> None:
         out = BOARD.page_out_latency_seconds + 512 / BOARD.page_out_bytes_per_second
         back = BOARD.page_in_latency_seconds + 512 / BOARD.page_in_bytes_per_second
         assert told.seconds == pytest.approx(told.sectors_written * out + told.sectors_read * back)
+        assert told.seconds is not None
         assert told.joules == pytest.approx(told.seconds * BOARD.page_out_watts)
         assert told.card_bytes == card_layout(each, 0).image_bytes
         unpriced = msgspec.structs.replace(

@@ -1,5 +1,8 @@
 """A plan for C has addresses within its budget; one without any is refused, with a way out."""
 
+import json
+import re
+from importlib.resources import files
 from pathlib import Path
 from typing import get_args
 
@@ -102,9 +105,11 @@ def test_a_card_that_does_not_fit_is_planned_with_fewer_pages_or_refused() -> No
     ops = [{"plain": msgspec.structs.replace(runs["plain"], joules=1.0)} for runs in rates.ops]
     costs = msgspec.structs.replace(rates, ops=tuple(ops))
 
-    def plan(store_bytes: int, **more: bool) -> Plan:
+    def plan(store_bytes: int, recompute: bool = True) -> Plan:
         small = msgspec.structs.replace(board, store_bytes=store_bytes)
-        return poet.plan(graph, device=small, costs=costs, ram=15_000, time_limit=2, **more)
+        return poet.plan(
+            graph, device=small, costs=costs, ram=15_000, time_limit=2, recompute=recompute
+        )
 
     roomy = plan(13 * 512)
     assert upkeep(roomy).card_bytes == 13 * 512
@@ -141,8 +146,32 @@ def test_two_copies_that_do_not_fit_are_refused_before_anything_is_planned() -> 
             "its card takes at least 12,000 bytes, with two copies of what a step changes; the "
             "store has 11,999."
         )
-    other = poet.plan(graph, device=board, target="host", method="keep-all", time_limit=2)
-    assert other.schedule  # no C was asked for
+    one_maker = poet.plan(graph, device=board, method="keep-all", time_limit=2)
+    assert one_maker.schedule  # has no addresses, and poet emit says the same of it
+
+
+def test_the_command_tells_wear_and_commits_and_refuses_a_small_store(
+    tmp_path: Path, poet_command: Poet
+) -> None:
+    write_json(with_two_uses(), tmp_path / "graph.json")
+    asked = ("plan", tmp_path / "graph.json", "--ram", "15000", "--no-remat", "--time-limit", "2")
+    done = poet_command(*asked, "--device", "mkr1000", "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert list(said["written_bytes"].values()) == [5000]
+    assert said["commit"]["card_bytes"] == 13 * 512
+    assert said["commit"]["seconds"] > 0
+    shown = poet_command(*asked, "--device", "mkr1000").out
+    assert "written         5,000 B (4.9 KiB) a step: " in shown
+    assert "commit          1 sector written, 0 read at each save: " in shown
+    assert "card            6,656 B (6.5 KiB), and the samples" in shown
+    board = (files("poet.devices") / "mkr1000.toml").read_text()
+    found = re.sub("store_bytes = 32_000_000_000", "store_bytes = 6_655", board)
+    (tmp_path / "small.toml").write_text(found)
+    refused = poet_command(*asked, "--device", tmp_path / "small.toml")
+    assert refused.code == 4
+    assert "unknown: its card takes 6,656 bytes, " in refused.err
+    assert "Try" not in refused.err  # neither RAM nor time is what is missing
 
 
 def test_wrong_addresses_are_refused(tmp_path: Path, poet_command: Poet) -> None:

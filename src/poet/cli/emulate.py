@@ -134,7 +134,7 @@ def _show(summary: EmulationSummary, plan: Plan) -> None:
         worn = bytes_text(SECTOR_BYTES * summary.sectors_written)
         rows.append(["card's wear", f"up to {summary.sectors_written:,} sectors a step, {worn}"])
     if summary.written_bytes:
-        rows.append(["of that planned", written_text(plan)])
+        rows.append(["written as planned", written_text(plan)])
     rows += [
         ["tensors at the peak", bytes_text(summary.peak_bytes)],
         ["arena", bytes_text(summary.arena_bytes)],

@@ -12,7 +12,7 @@ _MOST = 10
 
 
 def wear(view: PlanView) -> Markup:
-    """Bars of bytes a step; nothing where nothing is written and no C is planned."""
+    """Bars, each a share of what is written in all; nothing where nothing is and no C is meant."""
     beside = [(label, text) for label, text in wear_rows(view.plan) if label != "written"]
     written = view.plan.written
     if not written and not beside:
@@ -23,13 +23,16 @@ def wear(view: PlanView) -> Markup:
     rest = order[_MOST:]
     if rest:
         rows.append((f"{len(rest):,} more", sum(nbytes for _, nbytes in rest)))
-    most = max((nbytes for _, nbytes in rows), default=1) or 1
-    total = f"{bytes_text(sum(written.values()))} a step: flash and cards wear with each."
+    total = sum(written.values())
+    note = f"{bytes_text(total)} a step, which wears flash and cards."
     return tag(
         "section",
         tag("h2", "What a step writes to the store"),
-        tag("p", total, class_="note"),
-        bars((label, nbytes / most, short_bytes_text(nbytes), "plan") for label, nbytes in rows),
+        tag("p", note, class_="note"),
+        bars(
+            (label, nbytes / (total or 1), short_bytes_text(nbytes), "plan")
+            for label, nbytes in rows
+        ),
         tag("dl", *(join(tag("dt", label), tag("dd", text)) for label, text in beside)),
         class_="card",
         id="wear",
