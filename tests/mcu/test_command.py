@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 import poet
+from poet.errors import PoetError
 from poet.firmware.card.safetensors import read_safetensors, write_safetensors
+from poet.firmware.card.sectors import sectors_of
 from poet.values.plan import Plan, draft
 from tests.conftest import Poet
 
@@ -36,6 +38,7 @@ def test_from_a_plan_to_trained_weights(
     done = poet_command("emit", plan, "-o", out, "--steps", "3", "--lr", "0.1", "--seed", "4")
     assert done.code == 0
     assert "poet emulate" in done.err
+    assert "A commit: 1 sector written, 1 read a step: " in done.err
     done = poet_command("emulate", out, "--json")
     assert done.code == 0, done.err
     said = json.loads(done.out)
@@ -45,6 +48,12 @@ def test_from_a_plan_to_trained_weights(
     assert said["difference"] < 1e-5
     assert said["error_ratio"] < 3
     assert said["page_in_bytes"] > 0
+    names = {"1.weight", "1.bias", "4.weight", "4.bias"}
+    assert set(said["written_bytes"]) == names | {f"{name}.momentum_buffer" for name in names}
+    assert sum(said["written_bytes"].values()) == said["page_out_bytes"]
+    assert said["commit"]["seconds"] > 0
+    whole = sum(sectors_of(n) for n in said["written_bytes"].values() if n > 254)
+    assert said["sectors_written"] == whole + 1 + said["commit"]["sectors_written"]
     done = poet_command("card", "export", out, "-o", tmp_path / "w.safetensors")
     assert done.code == 0
     assert set(read_safetensors(tmp_path / "w.safetensors")) == {
@@ -53,6 +62,25 @@ def test_from_a_plan_to_trained_weights(
     done = poet_command("emulate", out)  # more steps than the reference has: nothing to compare
     assert done.code == 0
     assert "not compared with PyTorch" in done.err
+    assert "written as planned" in done.out
+    assert "commit, predicted" in done.out
+
+
+def test_what_a_save_takes_is_told_and_the_samples_must_fit(
+    planned: Planner, poet_command: Poet, tmp_path: Path
+) -> None:
+    kept = planned(MLP, "64 KB", params="resident")
+    plan, out = written(kept, tmp_path), tmp_path / "fw"
+    done = poet_command("emit", plan, "-o", out, "--save-every", "7")
+    assert "A commit: " in done.err
+    assert " every 7 steps: " in done.err
+    card = (out / "card.img").stat().st_size
+    small = msgspec.structs.replace(kept.budget, store_bytes=card - 1)
+    refused = msgspec.structs.replace(kept, budget=small)
+    with pytest.raises(PoetError, match=f"card takes {card:,} bytes, 4 samples of"):
+        poet.emit(refused, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    poet.emit(refused, tmp_path / "other", samples=3)
 
 
 def test_sigterm_leaves_no_folder_and_no_firmware_behind(

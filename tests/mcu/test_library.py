@@ -1,6 +1,7 @@
 """The library's own interface: steps, inference, saving, and what it answers to nonsense."""
 
 import ctypes
+import random
 import subprocess
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import torch
 
 from poet.firmware.write.text import LIBRARY
 from poet.tracer.by_name import made_by_name
+from poet.values.schedule import PageOut
 
 from .conftest import NETS, ROOT, Emitter, Planner
+from .forced import forced_plan, graph_in_pieces, with_random_ways, written_for_host
 from .library import Library
 
 MLP = "mlp?size=8&hidden=16&layers=1&dropout=0.3"
@@ -56,6 +59,31 @@ def test_inference_is_pytorchs_and_changes_nothing(
     others = undisturbed.weights()
     for name, x in library.weights().items():
         assert x.tobytes() == others[name].tobytes(), name
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_inference_writes_what_it_reads_in_tiles(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An activation that is paged out, and read by the next op from the card."""
+    monkeypatch.setattr("poet.calls.pieces.ways.LEAST_BYTES", 64)
+    graph = graph_in_pieces(f"{ROOT}/{NETS}:mixed", "sgd")
+    plan = forced_plan(graph, *with_random_ways(graph, random.Random(seed)))
+    outs = {s.tensor for s in plan.schedule if isinstance(s, PageOut)}
+    assert any(
+        stream.tensor in outs and graph.ops[run.op].phase == "forward"
+        for run in plan.streamed_runs
+        for stream in plan.costs.ops[run.op][run.variant].reads
+    )
+    written_for_host(plan, tmp_path / "c")
+    library = Library(tmp_path / "c")
+    library.check(library.init())
+    for step in range(2):
+        library.train(step)
+        batch = library.batch(1 - step)
+        (made,) = library.infer([batch[0], None])
+        exact = evaluated(f"{NETS}:mixed", library, batch)
+        assert np.abs(made - exact).max() < 1e-5 * max(1, np.abs(exact).max())
 
 
 def test_a_stream_of_samples_trains_as_the_card_does(planned: Planner, emitted: Emitter) -> None:

@@ -24,7 +24,7 @@ from poet.reports.page.scales import shortened
 from poet.reports.page.view import PlanView, bound_text, look_at
 from poet.values.files import write_json
 from poet.values.plan import draft
-from poet.values.quantities import amount_text, bytes_text
+from poet.values.quantities import amount_text, bytes_text, short_bytes_text
 from tests.browser.plans import HOSTILE, chain, impossible, small
 from tests.unit.random_problems import (
     mutate,
@@ -204,6 +204,18 @@ def test_the_page_shows_what_the_referee_found() -> None:
     data = json.loads(parsed.data)
     assert (data["peak_bytes"], len(data["rows"])) == (report.peak_bytes, 80)
     assert len(data["steps"]) == len(plan.schedule)
+
+
+def test_the_page_says_what_a_step_writes() -> None:
+    plan = chain(40)
+    words = Tags(page(look_at(plan))).words
+    most = max(plan.written.values())
+    assert f"{bytes_text(sum(plan.written.values()))} a step" in words
+    assert len(plan.written) > 10
+    assert f"{len(plan.written) - 10:,} more" in words
+    assert short_bytes_text(most) in words
+    dry = msgspec.structs.replace(plan, schedule=())
+    assert "What a step writes" not in Tags(page(look_at(dry))).words
 
 
 def test_hostile_names_are_text() -> None:

@@ -50,11 +50,14 @@ def emit(
     force: ForceFlag = False,
 ) -> None:
     """Write C that performs a planned training step on a microcontroller."""
+    from poet.firmware.card.upkeep import upkeep
     from poet.firmware.emit import emit as emitted
+    from poet.reports.explain import commit_text
 
+    wanted = read_json(plan, Plan)
     with ending_well(), progress_bar() as show:
         made = emitted(
-            read_json(plan, Plan), output, target, weights=weights, data=data, seed=seed,
+            wanted, output, target, weights=weights, data=data, seed=seed,
             samples=samples, steps=steps, lr=lr, save_every=save_every,
             package=package, force=force, progress=show,
         )  # fmt: skip
@@ -62,5 +65,6 @@ def emit(
     tell(
         f"{output}: {kind} for {target}; an arena of {bytes_text(made.arena_bytes)} for a planned "
         f"peak of {bytes_text(made.planned_bytes)} ({made.fragmentation:.4f}), a card of "
-        f"{bytes_text(made.card.image_bytes)}. Next: poet emulate {output}"
+        f"{bytes_text(made.card.image_bytes)}. A commit: "
+        f"{commit_text(upkeep(wanted), made.save_every)}. Next: poet emulate {output}"
     )

@@ -1,6 +1,6 @@
 """`poet emulate`: C from `poet emit`, run on an emulated board."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -9,8 +9,13 @@ from poet.cli.console import PAIRS, print_json, progress_bar, say, show_table, t
 from poet.cli.ctrl_c import ending_well
 from poet.cli.exit_codes import CHECK_FAILED
 from poet.cli.options import FolderArgument, JsonFlag
+from poet.values.device import SECTOR_BYTES
 from poet.values.graph import printable
+from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text
+
+if TYPE_CHECKING:
+    from poet.firmware.card.upkeep import Upkeep
 
 
 class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +39,9 @@ class EmulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The most in a step, commits included."""
     written_bytes: dict[str, int]
     """Of that what is planned, by tensor."""
+    save_every: int
+    commit: "Upkeep"
+    """What is beside the plan's transfers, and its seconds and joules."""
     ram_bytes: int | None
     ram_limit_bytes: int | None
     seconds: float | None
@@ -61,6 +69,7 @@ def emulate(
     json: JsonFlag = False,
 ) -> None:
     """Build a firmware folder, train on the emulated board, and compare with PyTorch."""
+    from poet.firmware.card.upkeep import upkeep
     from poet.firmware.emulate.comparison import MOST_ERROR, compare_card
     from poet.firmware.emulate.emulation import emulate as emulated
     from poet.firmware.write.folder import read_folder
@@ -82,7 +91,7 @@ def emulate(
         streamed_out_bytes=last.streamed_out_bytes, peak_bytes=last.peak_bytes,
         arena_bytes=made.arena_bytes, stack_bytes=max(s.stack_bytes for s in run.steps),
         sectors_written=max(s.sectors_written for s in run.steps),
-        written_bytes={plan.graph.tensors[i].name: n for i, n in plan.written.items()},
+        written_bytes=plan.written_by_name, save_every=made.save_every, commit=upkeep(plan),
         ram_bytes=None if run.ram is None else run.ram.used_bytes,
         ram_limit_bytes=None if run.ram is None else run.ram.limit_bytes,
         seconds=made.seconds, joules=made.joules, as_planned=not run.differences,
@@ -93,7 +102,7 @@ def emulate(
     if json:
         print_json(summary)
     else:
-        _show(summary)
+        _show(summary, plan)
     for text in run.differences:
         say(text)
     if comparison is None and not json:
@@ -107,8 +116,8 @@ def emulate(
         raise typer.Exit(CHECK_FAILED)
 
 
-def _show(summary: EmulationSummary) -> None:
-    from poet.firmware.card.sectors import SECTOR
+def _show(summary: EmulationSummary, plan: Plan) -> None:
+    from poet.reports.explain import commit_text, written_text
 
     rows = [["target", summary.target]]
     rows += [[f"loss of step {n + 1}", f"{loss:.6f}"] for n, loss in enumerate(summary.losses)]
@@ -122,8 +131,10 @@ def _show(summary: EmulationSummary) -> None:
         read, written = summary.streamed_in_bytes, summary.streamed_out_bytes
         rows.append(["in tiles", f"{bytes_text(read)} read, {bytes_text(written)} written"])
     if summary.sectors_written:
-        worn = bytes_text(SECTOR * summary.sectors_written)
+        worn = bytes_text(SECTOR_BYTES * summary.sectors_written)
         rows.append(["card's wear", f"up to {summary.sectors_written:,} sectors a step, {worn}"])
+    if summary.written_bytes:
+        rows.append(["written as planned", written_text(plan)])
     rows += [
         ["tensors at the peak", bytes_text(summary.peak_bytes)],
         ["arena", bytes_text(summary.arena_bytes)],
@@ -138,6 +149,7 @@ def _show(summary: EmulationSummary) -> None:
         rows.append(["time a step, predicted", amount_text(summary.seconds, "s")])
     if summary.joules is not None:
         rows.append(["energy a step, predicted", amount_text(summary.joules, "J")])
+    rows.append(["commit, predicted", commit_text(summary.commit, summary.save_every)])
     rows.append(["transfers and peak", "as planned" if summary.as_planned else "NOT as planned"])
     if summary.difference is not None and summary.error_ratio is not None:
         rows.append(["weights against PyTorch", f"{summary.difference:.1e} of their change apart"])

@@ -1,7 +1,7 @@
 """`poet plan`: a schedule for a problem under a RAM budget and a deadline."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -34,7 +34,7 @@ from poet.planning.plan import cores, plan_for
 from poet.referee.replay import check
 from poet.values.files import check_writable, write_json
 from poet.values.graph import Graph, printable
-from poet.values.plan import PlanInterrupted, summary
+from poet.values.plan import Plan, PlanInterrupted, summary
 from poet.values.schedule import OPTIMAL_GAP, Effort
 
 _PRINTED = (
@@ -133,7 +133,7 @@ def plan(
         write_json(found, output, force)
     if json:
         told = {field: getattr(found, field) for field in _PRINTED}
-        print_json({**told, "reason": as_options(found.reason)})
+        print_json({**told, "reason": as_options(found.reason), **_wear(found)})
     elif code == DONE:
         from poet.reports.explain import explanation
 
@@ -144,6 +144,13 @@ def plan(
     else:
         complain(f"{found.status}: {found.reason}")
     raise typer.Exit(code)
+
+
+def _wear(found: Plan) -> dict[str, Any]:
+    """What a step writes to the store, by tensor, and what C needs beside it."""
+    from poet.firmware.card.upkeep import known_upkeep
+
+    return {"written_bytes": found.written_by_name, "commit": known_upkeep(found)}
 
 
 def _say_estimates(graph: Graph) -> None:

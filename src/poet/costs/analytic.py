@@ -26,7 +26,7 @@ from poet.costs.classes import class_of
 from poet.costs.flops import call_flops, is_known
 from poet.costs.traffic import call_bytes
 from poet.errors import PoetError
-from poet.values.device import PLAIN, Costs, Device, Run, Transfer
+from poet.values.device import PLAIN, SECTOR_BYTES, Costs, Device, Run, Transfer
 from poet.values.graph import Graph
 
 COPIED_BYTES_PER_FLOP = 8
@@ -61,6 +61,11 @@ def analytic(graph: Graph, device: Device) -> Costs:
                     device.page_out_seconds(tensor.nbytes),
                 )
                 for tensor in graph.tensors
+            ),
+            sector=transfer(
+                device,
+                device.page_in_seconds(SECTOR_BYTES),
+                device.page_out_seconds(SECTOR_BYTES),
             ),
             idle_watts=device.idle_watts,
             duplex=device.duplex,

@@ -18,8 +18,9 @@ from poet.firmware.boards import Board, find_board
 from poet.firmware.card.commits import Commit, Order
 from poet.firmware.card.image import Arrays, write_image
 from poet.firmware.card.initial import first_values, random_samples, samples_from, weights_from
-from poet.firmware.card.layout import card_layout, inputs_of
+from poet.firmware.card.layout import CardLayout, card_layout, inputs_of
 from poet.firmware.card.safetensors import Array
+from poet.firmware.card.sectors import HELD, SECTOR
 from poet.firmware.emulate.comparison import REFERENCE
 from poet.firmware.missing import refuse_missing
 from poet.firmware.packages import (
@@ -89,10 +90,10 @@ def emit(
     report("addresses", 0, _PARTS)
     plan, found = _with_addresses(plan, limit)
     report("weights and samples", 1, _PARTS)
-    card_layout(plan, samples if data is None else 1)  # refused before anything is made
+    _card(plan, samples if data is None else 1)  # refused before anything is made
     tensors = _tensors(graph, weights, seed)
     records = _records(graph, data, samples, seed)
-    card = card_layout(plan, len(records))
+    card = _card(plan, len(records))
     commit = Commit(
         generation=0, steps_done=0, side=0, seed=seed, learning_rate=lr,
         fingerprint=graph.fingerprint,
@@ -138,9 +139,20 @@ def emit_source(
     _check_folder(folder, force=False)
     limit = _arena_limit(plan, board)
     plan, found = _with_addresses(plan, limit)
-    card = card_layout(plan, samples)
+    card = _card(plan, samples)
     with whole_folder(folder) as new:
         return write_folder(new, plan, board, found, limit, card, steps, lr, save_every)
+
+
+def _card(plan: Plan, samples: int) -> CardLayout:
+    card, most = card_layout(plan, samples), plan.budget.store_bytes
+    if most is not None and card.image_bytes > most:
+        each = card.record_bytes // HELD * SECTOR
+        raise PoetError(
+            f"the card takes {card.image_bytes:,} bytes, {samples:,} samples of {each:,} among "
+            f"them; the plan's store has {most:,}"
+        )
+    return card
 
 
 def _check_numbers(*, seed: int, samples: int, steps: int, lr: float, every: int) -> None:

@@ -16,7 +16,12 @@ import msgspec
 
 from poet.errors import Infeasible, PoetError
 from poet.planning.advice import advised, enough_bytes, ram_argument
-from poet.planning.placing import answer_placed, arena_bytes, needs_addresses
+from poet.planning.placing import (
+    answer_placed,
+    arena_bytes,
+    is_for_the_store,
+    needs_addresses,
+)
 from poet.planning.problem import Problem, problem_of
 from poet.planning.question import MIN, Question, Terms, terms
 from poet.planning.residency import questions
@@ -154,7 +159,7 @@ def plan_for(
 
     try:
         found = first_answer(each_place(), effort, method, minimize, placed=placed)
-        if found.schedule:
+        if found.schedule or is_for_the_store(found):
             return found
     except Infeasible as nothing_left:  # of the RAM that was given
         least = msgspec.structs.replace(asked, ram=1, reserved_bytes=0)

@@ -1,10 +1,15 @@
 """Explanations: what a plan does with the tensors, and what a little more would save."""
 
+from typing import TYPE_CHECKING
+
 from poet.referee.verdict import Report
 from poet.values.graph import printable
 from poet.values.plan import Plan
 from poet.values.quantities import amount_text, bytes_text
 from poet.values.schedule import Compute, PageIn, PageOut
+
+if TYPE_CHECKING:
+    from poet.firmware.card.upkeep import Upkeep
 
 
 def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
@@ -58,8 +63,7 @@ def explanation(plan: Plan, report: Report) -> list[tuple[str, str]]:
             f"read and {bytes_text(report.streamed_out_bytes)} written, "
             f"{amount_text(report.transfer_joules - page_joules, 'J')}",
         ))  # fmt: skip
-    if plan.written:
-        rows.append(("written", written_text(plan)))
+    rows += wear_rows(plan)
     rows.append(("peak at", peak_text(plan, report)))
     if plan.prices is not None and plan.joules:
         for what, saved in (
@@ -79,6 +83,34 @@ def written_text(plan: Plan) -> str:
     more = len(plan.written) - len(most)
     rest = f", {more:,} more" if more > 0 else ""
     return f"{bytes_text(sum(plan.written.values()))} a step: {', '.join(names)}{rest}"
+
+
+def wear_rows(plan: Plan) -> list[tuple[str, str]]:
+    """What a step writes to the store, and what C of a plan for it writes beside that."""
+    from poet.firmware.card.upkeep import known_upkeep  # numpy: not for `poet --help`
+
+    rows = [("written", written_text(plan))] if plan.written else []
+    kept = known_upkeep(plan)
+    if kept is not None:
+        rows.append(("commit", commit_text(kept)))
+        rows.append(("card", f"{bytes_text(kept.card_bytes)}, and the samples"))
+    return rows
+
+
+def commit_text(kept: "Upkeep", save_every: int | None = None) -> str:
+    """What C writes and reads that no schedule does: `1 sector written, 1 read a step: …`."""
+    written = f"{kept.sectors_written:,} sector{'s' * (kept.sectors_written != 1)} written"
+    often = "a step" if kept.each_step else "at each save"
+    if save_every is not None and not kept.each_step:
+        often = f"every {save_every:,} steps" if save_every else "when all is done"
+    most = " at most" if kept.journal_entries else ""
+    text = f"{written}, {kept.sectors_read:,} read {often}{most}"
+    if kept.journal_entries:
+        text += f", {3 * kept.journal_entries:,} of them for the journal"
+    if kept.seconds is not None and kept.joules is not None:
+        price = f"{amount_text(kept.seconds, 's')} and {amount_text(kept.joules, 'J')}"
+        text += f": {price} beside the plan's"
+    return text
 
 
 def _share(share: float) -> str:
@@ -139,6 +171,7 @@ def report_rows(plan: Plan, report: Report) -> list[tuple[str, str]]:
                      f"{bytes_text(report.streamed_out_bytes)} written"
                      if report.streamed else "")),
         ("recomputed", f"{report.recomputed_ops:,} ops"),
+        *wear_rows(plan),
     ]  # fmt: skip
 
 

@@ -17,6 +17,8 @@ MAX_AMOUNT = 1e18
 """The most seconds or joules of one thing: far beyond any board, and sums of them stay finite."""
 LEAST_SPEED = 0.01
 """The least share of its speed that compute or a transfer can keep beside the other."""
+SECTOR_BYTES = 512
+"""What the card of a microcontroller reads and writes at once."""
 PLAIN = "plain"
 """The variant every op has: all inputs and outputs in RAM."""
 
@@ -201,6 +203,8 @@ class Costs(
 
     Seconds are those of an op or a transfer alone. Where both run at once, each keeps the share of
     its speed that `compute_speed_in_overlap` and `transfer_speed_in_overlap` say.
+    `sector` is what `SECTOR_BYTES` by themselves cost: no schedule moves them, but C does, so that
+    a power cut loses nothing. None where nobody knows.
     """
 
     graph: str
@@ -213,6 +217,7 @@ class Costs(
     duplex: bool = False
     compute_speed_in_overlap: float = 1.0
     transfer_speed_in_overlap: float = 1.0
+    sector: Transfer | None = None
 
     def __post_init__(self) -> None:
         check_range("idle_watts", self.idle_watts, MAX_AMOUNT)

@@ -132,6 +132,15 @@ class Plan(
                 found[step.tensor] = found.get(step.tensor, 0) + nbytes
         return found
 
+    @property
+    def written_by_name(self) -> dict[str, int]:
+        """The same by the tensors' names; those of one name together."""
+        found: dict[str, int] = {}
+        for i, nbytes in self.written.items():
+            name = self.graph.tensors[i].name
+            found[name] = found.get(name, 0) + nbytes
+        return found
+
     def __str__(self) -> str:
         """A table for people."""
         rows = summary(self)

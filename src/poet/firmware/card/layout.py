@@ -30,7 +30,8 @@ from poet.values.schedule import PERSISTENT, Compute, PageIn, PageOut
 
 _FIRST = 3
 """The first sector that holds bytes."""
-_MOST_SECTORS = 2**32 // SECTOR - 1
+MOST_CARD_BYTES = 2**32 - SECTOR
+"""C counts the bytes of a card in 32 bits."""
 
 
 class CardLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +113,14 @@ def written(plan: Plan) -> list[int]:
 
 def card_layout(plan: Plan, samples: int) -> CardLayout:
     """A card for a plan, with room for so many samples."""
+    found = layout_of_any_size(plan, samples)
+    if found.image_bytes > MOST_CARD_BYTES:
+        raise PoetError(f"the card would take {found.image_bytes:,} bytes; it may have 4 GiB")
+    return found
+
+
+def layout_of_any_size(plan: Plan, samples: int) -> CardLayout:
+    """The same, whether or not C can count its bytes."""
     graph = plan.graph
     kept = lasting(graph)
     _check_names(graph, kept)
@@ -145,9 +154,6 @@ def card_layout(plan: Plan, samples: int) -> CardLayout:
     if any(plan.budget.start[i] == "store" for i in inputs_of(graph)):
         batch_at = made.sector * HELD
         made.sector += record_sectors
-    if made.sector + samples * record_sectors > _MOST_SECTORS:
-        nbytes = (made.sector + samples * record_sectors) * SECTOR
-        raise PoetError(f"the card would take {nbytes:,} bytes; it may have 4 GiB")
     return CardLayout(
         copies=_with_heirs(graph, copy_places), rows=_with_heirs(graph, row_places),
         fixed=fixed_places, pages=page_places, copy_at=copy_at, copy_sectors=copy_sectors,

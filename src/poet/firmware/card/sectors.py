@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from poet.errors import PoetError
+from poet.values.device import SECTOR_BYTES
 
-SECTOR, HELD = 512, 508
+SECTOR = SECTOR_BYTES
+HELD = SECTOR - 4
 Bytes = np.ndarray[Any, Any]
 
 

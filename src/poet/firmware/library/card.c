@@ -106,8 +106,27 @@ static void settle(struct poet *ctx)
     write_sector(ctx, ctx->sector);
 }
 
+/* ---- sectors that small tensors share ----
+ *
+ * Between two small tensors a step moves large ones. The sector that the small ones share waits in a
+ * buffer of its own until another takes its turn, so that it is written once for all of them.
+ */
+
+static void release(struct poet *ctx)
+{
+    if (ctx->held == POET_NOWHERE)
+        return;
+    settle(ctx);
+    poet_copy(ctx->buffer, poet_network.shared, POET_SECTOR);
+    ctx->sector = ctx->held;
+    ctx->state = DIRTY;
+    ctx->held = POET_NOWHERE;
+}
+
 static void load(struct poet *ctx, uint32_t sector, int is_checked)
 {
+    if (sector == ctx->held)
+        release(ctx);
     if (ctx->sector != sector) {
         settle(ctx);
         read_sector(ctx, sector);
@@ -118,6 +137,20 @@ static void load(struct poet *ctx, uint32_t sector, int is_checked)
     ctx->state = WHOLE;
     if (ctx->buffer[CHECK] != check_of(ctx, sector))
         ctx->error = POET_ERROR_DAMAGED;
+}
+
+static void hold(struct poet *ctx, uint32_t sector)
+{
+    if (sector == ctx->held)
+        return;
+    release(ctx);
+    load(ctx, sector, 0);
+    if (ctx->error != POET_OK)
+        return;
+    poet_copy(poet_network.shared, ctx->buffer, POET_SECTOR);
+    ctx->held = sector;
+    ctx->sector = POET_NOWHERE;
+    ctx->state = RAW;
 }
 
 /* ---- the journal ---- */
@@ -213,6 +246,7 @@ static void commit(struct poet *ctx, uint32_t side)
                             .seed = ctx->seed,
                             .learning_rate = ctx->learning_rate};
     poet_copy(commit.fingerprint, poet_network.fingerprint, sizeof commit.fingerprint);
+    release(ctx);
     settle(ctx);
     flush(ctx);
     put_head(ctx, &commit, sizeof commit);
@@ -260,7 +294,7 @@ enum poet_error poet_open_card(struct poet *ctx)
 {
     struct commit found[2];
     enum poet_error errors[2];
-    ctx->sector = POET_NOWHERE;
+    ctx->sector = ctx->held = POET_NOWHERE;
     ctx->state = RAW;
     for (uint32_t i = 0; i < 2; i++)
         errors[i] = read_commit(ctx, i, &found[i]);
@@ -305,14 +339,16 @@ void poet_get(struct poet *ctx, void *to, uint32_t card, uint32_t count)
     }
 }
 
-/* Whether nobody else's bytes are in a sector that a whole tensor begins or fills. */
-static int is_alone(const struct poet *ctx, uint32_t sector)
+static int is_shared(enum region region, uint32_t sector)
 {
-    enum region region = region_of(ctx, sector);
-    if (region != FRESH)
-        return region == PAGES;
     uint32_t at = sector - poet_network.copy_at;
-    return at % poet_network.copy_sectors >= poet_network.shared_sectors;
+    return region == FRESH && at % poet_network.copy_sectors < poet_network.shared_sectors;
+}
+
+/* Whether nobody else's bytes are in a sector that a whole tensor begins or fills. */
+static int is_alone(enum region region, uint32_t sector)
+{
+    return region == PAGES || (region == FRESH && !is_shared(region, sector));
 }
 
 void poet_put(struct poet *ctx, const void *from, uint32_t card, uint32_t count, int is_all)
@@ -322,11 +358,16 @@ void poet_put(struct poet *ctx, const void *from, uint32_t card, uint32_t count,
         uint32_t at = card % POET_HELD, part = POET_HELD - at, sector = card / POET_HELD;
         if (part > count)
             part = count;
-        if (region_of(ctx, sector) == ROWS) {
+        enum region region = region_of(ctx, sector);
+        uint32_t *to = ctx->buffer;
+        if (poet_network.shared != NULL && is_shared(region, sector)) {
+            hold(ctx, sector);
+            to = poet_network.shared;
+        } else if (region == ROWS) {
             load(ctx, sector, 1);
             if (ctx->state != DIRTY && ctx->error == POET_OK)
                 keep(ctx);
-        } else if (part < POET_HELD && !(is_all && at == 0 && is_alone(ctx, sector))) {
+        } else if (part < POET_HELD && !(is_all && at == 0 && is_alone(region, sector))) {
             load(ctx, sector, 0);
         } else if (ctx->sector != sector) {
             settle(ctx);
@@ -334,8 +375,9 @@ void poet_put(struct poet *ctx, const void *from, uint32_t card, uint32_t count,
         }
         if (ctx->error != POET_OK)
             return;
-        poet_copy((uint8_t *)ctx->buffer + at, in, part);
-        ctx->state = DIRTY;
+        poet_copy((uint8_t *)to + at, in, part);
+        if (to == ctx->buffer)
+            ctx->state = DIRTY;
         in += part;
         card += part;
         count -= part;

@@ -12,9 +12,10 @@
  *
  * Every function gives an error code, and none ends the program. After an error from a step the
  * network in RAM may be half-way between two steps: `poet_load` takes it back to what was saved
- * last. Nothing is allocated. All state is in the `struct poet`, which is yours, and in two objects
- * of the library: the arena, in which the tensors lie, and the report of a bad index. So there is
- * one network in an image, one `struct poet` is in use at a time, and one thread calls it.
+ * last. Nothing is allocated. All state is in the `struct poet`, which is yours, and in objects of
+ * the library: the arena, in which the tensors lie, the reports of a bad index and of a failed
+ * check, and, of some networks, room for a sector. So there is one network in an image, one
+ * `struct poet` is in use at a time, and one thread calls it.
  *
  * C11 without a library, or C++11.
  */
@@ -102,6 +103,7 @@ struct poet {
     uint64_t began;
     struct poet_counts counts;
     uint32_t sector, state; /* what `buffer` holds */
+    uint32_t held;          /* the sector that small tensors share and are being written to */
     uint32_t buffer[POET_SECTOR / 4];
 };
 

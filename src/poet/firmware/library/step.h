@@ -40,6 +40,7 @@ struct poet_network {
     uint32_t copy_at, copy_sectors, shared_sectors, rows_at, row_sectors, pages_at, page_sectors;
     uint32_t journal_at, journal_entries, save_every;
     int commits; /* whether a step writes what lasts, and is committed when it ends */
+    uint32_t *shared; /* room for a sector that small tensors share; or NULL: none waits */
     const struct poet_slot *residents;
     const struct poet_input *inputs;
 };

@@ -126,6 +126,7 @@ class _Slicing:
             if isinstance(step, Compute):
                 stage = self.compute(seated, step)
                 if stage.works or stage.parts:
+                    self.on_card |= self.read_in_tiles(step)
                     stages.append(stage)
             elif isinstance(step, PageIn) and ("tensor", 0, step.tensor) in self.wanted:
                 if step.tensor in self.paged_out:
@@ -138,6 +139,12 @@ class _Slicing:
         batch = frozenset(i for i in self.graph.batch if i in read)
         outputs = sorted(self.outputs, key=lambda output: output.answer.place)
         return Inference(tuple(reversed(stages)), tuple(outputs), batch)
+
+    def read_in_tiles(self, step: Compute) -> set[int]:
+        """What an op reads from the store that a page-out before it puts there."""
+        reads = self.plan.costs.ops[step.op][step.variant].reads
+        wanted = {n for key, _, n in self.wanted if key == "tensor"}
+        return {stream.tensor for stream in reads} & self.paged_out & wanted
 
     def beginning(self) -> list[SeatedInstruction]:
         """The schedule up to the op that makes the last of what is returned."""

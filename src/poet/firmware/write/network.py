@@ -4,6 +4,7 @@ from math import prod
 
 from poet.calls.updates import SCALARS
 from poet.firmware.card.layout import CardLayout, inputs_of, lasting, scalars
+from poet.firmware.card.upkeep import commits, shares
 from poet.firmware.place.arena import Placement
 from poet.firmware.place.lifetimes import Lifetimes
 from poet.firmware.write.inference import Inference
@@ -97,7 +98,8 @@ class Network:
             "weight_count": len(self.weights),
             **{name: getattr(self.card, name) for name in _PLACES},
             "save_every": self.save_every,
-            "commits": int(self.commits),
+            "commits": int(commits(self.plan)),
+            "shared": "shared" if self.shares else "NULL",
             "residents": "residents",
             "inputs": "inputs",
         }
@@ -111,16 +113,16 @@ class Network:
             "const struct poet_weights poet_weights[] = {",
             *(weights or ['    {"", 0, 0, 0, 0},']),
             "};",
+            *(["static uint32_t shared[POET_SECTOR / 4];"] if self.shares else []),
             "const struct poet_network poet_network = {",
             *(f"    .{name} = {value}," for name, value in fields.items()),
             "};",
         ]
 
     @property
-    def commits(self) -> bool:
-        """Whether a step writes what lasts, so that it must be committed when it ends."""
-        start = self.plan.budget.start
-        return any(start[i] == "store" for i in self.weights if i in self.graph.heir)
+    def shares(self) -> bool:
+        """Whether sectors that small tensors share are written in the midst of a step."""
+        return shares(self.plan, self.card)
 
     def on_card(self, i: int) -> int:
         return self.card.place(i, side=0)

@@ -13,6 +13,7 @@ from poet.reports.page.markup import Markup, join, tag
 from poet.reports.page.palette import KINDS, STATES, Paint
 from poet.reports.page.payload import encoded
 from poet.reports.page.view import PlanView
+from poet.reports.page.wear import wear
 from poet.values.graph import printable
 from poet.values.quantities import short_bytes_text
 
@@ -30,7 +31,7 @@ def page(view: PlanView) -> str:
         if view.history.events:
             parts += [_ram(view), _map(view)]
         parts += [sections.split(view), sections.costly(view), sections.comparison(view)]
-        parts += [sections.ladder(view), sections.asked_and_guaranteed(view)]
+        parts += [sections.ladder(view), wear(view), sections.asked_and_guaranteed(view)]
     else:
         parts += [sections.failure(view)]
         if view.plan.bound is not None:
