@@ -78,6 +78,10 @@ void poet_log_number(struct poet *ctx, uint64_t number);
 uint32_t poet_crc(const void *bytes, uint32_t count);
 void poet_copy(void *to, const void *from, uint32_t count);
 
+/* ---- failures.c: what kernels found since it was forgotten ---- */
+enum poet_error poet_failure(void);
+void poet_forget_failures(void);
+
 /* ---- card.c: sectors, commits, the journal ---- */
 enum poet_error poet_open_card(struct poet *ctx);
 enum poet_error poet_commit(struct poet *ctx);

@@ -14,7 +14,7 @@ import msgspec
 
 from poet.calls.loops import loops
 from poet.errors import Infeasible, PoetError
-from poet.firmware.boards import FOLDER, Board, emulator_command, find_board
+from poet.firmware.boards import CORTEX_M, FOLDER, Board, emulator_command, find_board
 from poet.firmware.card.layout import CardLayout, card_layout, inputs_of, scalars
 from poet.firmware.packages import place
 from poet.firmware.place.arena import Placed, check, placed
@@ -27,7 +27,7 @@ from poet.values.plan import Plan, in_turns
 from poet.values.schedule import PageOut
 
 MANIFEST = "firmware.json"
-OWN = ("poet.h", "step.h", "poet.c", "card.c", "store.c", "main.c", "board.h")
+OWN = ("poet.h", "step.h", "poet.c", "failures.c", "card.c", "store.c", "main.c", "board.h")
 """The library, and the example on top of it."""
 OPTIMIZE = "-O2"
 SAVE_EVERY = 10
@@ -152,14 +152,15 @@ def write_folder(
     else:
         assert limit is not None
         ram = limit + board.reserved_bytes
-        for name in ("cortex_m/start.c", "cortex_m/mpu.h", f"{board.name}/limit.c"):
-            shutil.copyfile(FOLDER / name, folder / Path(name).name)
+        limits = (FOLDER / "cortex_m/mpu.h", FOLDER / f"{board.name}/limit.c")
+        for file in (*CORTEX_M, *limits):
+            shutil.copyfile(file, folder / file.name)
         shutil.copyfile(SOURCES / "bytes.c", folder / "bytes.c")
         (folder / "clock.h").write_text(
             f"/* {board.title} */\n#define CLOCK_MHZ {board.clock_mhz}u\n"
         )
         (folder / "link.ld").write_text(link_script(board, ram))
-        own = ["step.c", "start.c", "limit.c", "bytes.c"]
+        own = ["step.c", "start.c", "board.c", "limit.c", "bytes.c"]
         (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
     step = replayed(in_turns(plan))  # transfers as the C does them
     made = Firmware(
@@ -197,12 +198,13 @@ def write_program(folder: Path, board: Board, source: Source) -> None:
     for home, names in ((SOURCES, kernels), (LIBRARY, ("board.h", "poet.h", "step.h"))):
         for name in names:
             shutil.copyfile(home / name, folder / name)
-    shutil.copyfile(FOLDER / "cortex_m/start.c", folder / "start.c")
+    for file in CORTEX_M:
+        shutil.copyfile(file, folder / file.name)
     shutil.copyfile(SOURCES / "bytes.c", folder / "bytes.c")
     (folder / "limit.c").write_text("void limit_ram(void);\nvoid limit_ram(void)\n{\n}\n")
     (folder / "clock.h").write_text(f"#define CLOCK_MHZ {board.clock_mhz}u\n")
     (folder / "link.ld").write_text(link_script(board, board.ram_bytes))
-    own = ["start.c", "limit.c", "bytes.c"]
+    own = ["start.c", "board.c", "limit.c", "bytes.c"]
     (folder / "Makefile").write_text(_makefile(board, sorted([*kernels, *own])))
 
 
