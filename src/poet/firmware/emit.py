@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import msgspec
 
@@ -18,7 +19,7 @@ from poet.firmware.boards import Board, find_board
 from poet.firmware.card.commits import Commit, Order
 from poet.firmware.card.image import Arrays, write_image
 from poet.firmware.card.initial import first_values, random_samples, samples_from, weights_from
-from poet.firmware.card.layout import card_layout, inputs_of
+from poet.firmware.card.layout import InFlash, card_layout, inputs_of
 from poet.firmware.card.safetensors import Array
 from poet.firmware.emulate.comparison import REFERENCE
 from poet.firmware.missing import refuse_missing
@@ -63,6 +64,7 @@ def emit(
     lr: float = 0.01,
     save_every: int = SAVE_EVERY,
     package: str | None = None,
+    flash: InFlash = "none",
     force: bool = False,
     progress: CountProgress | None = None,
 ) -> Firmware:
@@ -74,12 +76,16 @@ def emit(
     one that is written over (`force`) is as it was. `progress` is told what is being done.
     A network whose parameters live in RAM is saved after each `save_every` steps; with 0, in the
     end. `package` makes the folder one that an ecosystem expects: arduino, cmake, cmsis-pack,
-    esp-idf, platformio, zephyr.
+    esp-idf, platformio, zephyr. `flash` makes weights constant data of the image: `frozen` those
+    that no step changes, which then are not on the card; `all` the others as well, as they begin,
+    so that a device can make its own card (`poet_format`).
     """
     report = progress or (lambda what, done, count: None)
     folder, board, graph = Path(folder), find_board(target), plan.graph
     if package is not None:
         check_package(package, target)
+    if flash not in get_args(InFlash):
+        raise PoetError(f"flash is {flash!r}; it must be one of {', '.join(get_args(InFlash))}")
     check_plan(plan)
     refuse_missing(plan)
     _check_numbers(seed=seed, samples=samples, steps=steps, lr=lr, every=save_every)
@@ -89,10 +95,10 @@ def emit(
     report("addresses", 0, _PARTS)
     plan, found = _with_addresses(plan, limit)
     report("weights and samples", 1, _PARTS)
-    card_layout(plan, samples if data is None else 1)  # refused before anything is made
+    card_layout(plan, samples if data is None else 1, flash)  # refused before anything is made
     tensors = _tensors(graph, weights, seed)
     records = _records(graph, data, samples, seed)
-    card = card_layout(plan, len(records))
+    card = card_layout(plan, len(records), flash)
     commit = Commit(
         generation=0, steps_done=0, side=0, seed=seed, learning_rate=lr,
         fingerprint=graph.fingerprint,
@@ -101,13 +107,16 @@ def emit(
     with whole_folder(folder) as new:
         report("C", 2, _PARTS)
         if package is None:
-            made = write_folder(new, plan, board, found, limit, card, steps, lr, save_every)
+            made = write_folder(
+                new, plan, board, found, limit, card, steps, lr, save_every, None, flash, tensors
+            )
         else:
             with TemporaryDirectory(prefix="poet-package-") as beside:
                 plain = Path(beside)
                 made = write_folder(
-                    plain, plan, board, found, limit, card, steps, lr, save_every, package
-                )
+                    plain, plan, board, found, limit, card, steps, lr, save_every, package,
+                    flash, tensors,
+                )  # fmt: skip
                 contents = Contents(
                     name=package_name(graph.name), plain=plain, sources=library_sources(plain),
                     samples=len(records), steps=steps, board=board, board_flags=ON_BOARD,

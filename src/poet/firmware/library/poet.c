@@ -348,6 +348,7 @@ const char *poet_error_text(enum poet_error error)
         [POET_ERROR_NO_SAMPLE] = "there is no sample",
         [POET_ERROR_NO_INFERENCE] = "this network has no inference",
         [POET_ERROR_CHECK] = "a check in the model or its loss fails for this batch",
+        [POET_ERROR_NO_WEIGHTS] = "what a weight begins with is not known",
     };
     unsigned number = (unsigned)error;
     return number < POET_ERRORS ? texts[number] : "no error code of POET";
