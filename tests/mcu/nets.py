@@ -375,3 +375,14 @@ def adapted() -> Any:
             nn.init.uniform_(buffer, 0.5, 2)
     example = (torch.randn(2, 1, 8, 8), torch.randint(0, 10, (2,)))
     return model, example, cross_entropy
+
+
+def two_convolutions() -> Any:
+    """Four channels and more, which kernels take four at a time."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 6, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(6, 8, 1), nn.Flatten(), nn.Linear(8 * 36, 4),
+    )  # fmt: skip
+    example = (torch.randn(1, 4, 8, 8), torch.randint(0, 4, (1,)))
+    return model, example, cross_entropy

@@ -10,7 +10,7 @@ import pytest
 import poet
 from poet.errors import Infeasible, PoetError
 from poet.firmware.card.image import read_tensors
-from poet.firmware.card.layout import InFlash, card_layout
+from poet.firmware.card.layout import InFlash, card_layout, check_room
 from poet.firmware.card.safetensors import read_safetensors, write_safetensors
 from poet.firmware.emulate.emulation import emulate
 from poet.firmware.write.flash import Flash, flash_c
@@ -147,6 +147,12 @@ def test_flash_that_is_too_small_is_refused(planned: Planner, tmp_path: Path) ->
     assert not (tmp_path / "c").exists()
     with pytest.raises(PoetError, match="flash is 'much'"):
         poet.emit(plan, tmp_path / "c", flash="much")  # type: ignore[arg-type]
+
+
+def test_more_than_there_are_addresses_for_is_refused() -> None:
+    check_room(2**25 - 2)
+    with pytest.raises(PoetError, match=r"33,554,431 bytes would be in flash"):
+        check_room(2**25 - 1)
 
 
 def test_no_bytes_are_an_array_too() -> None:

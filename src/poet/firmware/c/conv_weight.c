@@ -6,6 +6,14 @@
  * whole parts, one after the other, come to the same sum. */
 enum { PART = 64 };
 
+/* Output channels whose gradients are summed at once. Where floats have no registers a tile of 4 by
+ * 4 would lie on the stack, for next to nothing. Each sum is its own, so the bits are the same. */
+#if POET_HAS_FLOATS
+enum { OUTS = 4 };
+#else
+enum { OUTS = 1 };
+#endif
+
 POET_INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
                               const float *gradient, const float *in, const struct poet_conv *s,
                               const int32_t stride_x, int32_t ky, int32_t kx, int32_t is_more)
@@ -141,7 +149,7 @@ void poet_conv_weight_gradient_part(float *weight_gradient, const float *gradien
     for (int32_t group = 0; group < s->groups; group++) {
         const float *x = in + group * channels * area;
         int32_t o = group * out_channels, beyond = o + out_channels;
-        for (; o + 4 <= beyond; o += 4) {
+        for (; OUTS == 4 && o + 4 <= beyond; o += 4) {
             const float *y = gradient + o * out_area;
             float *to = weight_gradient + o * channels * taps;
             int32_t i = 0;

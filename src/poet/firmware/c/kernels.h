@@ -14,6 +14,13 @@
 
 #define POET_INLINE static inline __attribute__((always_inline))
 
+/* Whether the processor has registers for floats. */
+#if defined(__ARM_ARCH) && !defined(__ARM_FP)
+#define POET_HAS_FLOATS 0
+#else
+#define POET_HAS_FLOATS 1
+#endif
+
 /* value / divisor, rounded up; value > 0 */
 POET_INLINE int32_t poet_at_least(int32_t value, int32_t divisor)
 {

@@ -137,6 +137,7 @@ def card_layout(plan: Plan, samples: int, in_flash: InFlash = "none") -> CardLay
             flash[i] = flash_bytes
             flash_bytes += -(-graph.tensors[i].nbytes // 8) * 8
         fixed = []
+        check_room(flash_bytes)
     made = _Places(graph)
     copy_at = made.sector
     copy_places, shared = made.packed(copies)
@@ -173,6 +174,14 @@ def card_layout(plan: Plan, samples: int, in_flash: InFlash = "none") -> CardLay
         record_bytes=record_sectors * HELD, data_at=made.sector * HELD, samples=samples,
         batch_at=batch_at,
     )  # fmt: skip
+
+
+def check_room(flash_bytes: int) -> None:
+    """Refuse more in flash than there are addresses for."""
+    if flash_bytes > FLASH_ROOM:
+        raise PoetError(
+            f"{flash_bytes:,} bytes would be in flash; there may be {FLASH_ROOM:,} at the most"
+        )
 
 
 class _Places:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from poet.errors import Infeasible, PoetError
+from poet.errors import Infeasible
 from poet.firmware.boards import Board
 from poet.firmware.card.image import IN_FLASH, Arrays, bytes_of, held_type
-from poet.firmware.card.layout import FLASH_ROOM, CardLayout, InFlash, lasting
+from poet.firmware.card.layout import CardLayout, InFlash, check_room, lasting
 from poet.firmware.card.safetensors import read_safetensors, write_safetensors
 from poet.values.graph import Graph
 
@@ -63,10 +63,7 @@ def flash_of(graph: Graph, card: CardLayout, in_flash: InFlash, tensors: Arrays)
             content += data
         else:
             firsts[i] = First(word=word)
-    if len(content) > FLASH_ROOM:
-        raise PoetError(
-            f"{len(content):,} bytes would be in flash; there may be {FLASH_ROOM:,} at the most"
-        )
+    check_room(len(content))
     return Flash(bytes(content), firsts, kept)
 
 
