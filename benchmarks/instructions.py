@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 
 from poet.errors import PoetError
-from poet.firmware.boards import FOLDER, emulator_command, find_board
+from poet.firmware.boards import CORTEX_M, FOLDER, emulator_command, find_board
 from poet.firmware.emulate.emulation import CROSS_COMPILER
 from poet.firmware.write.folder import LINK, board_flags, link_script
 from poet.firmware.write.text import LIBRARY, SOURCES
@@ -182,7 +182,7 @@ def run_on(target: str, main_c: str, words: Sequence[str] = ()) -> subprocess.Co
         shutil.copyfile(FOLDER / "cortex_m/mpu.h", folder / "mpu.h")
         (folder / "clock.h").write_text(f"#define CLOCK_MHZ {board.clock_mhz}u\n")
         (folder / "link.ld").write_text(link_script(board, board.ram_bytes))
-        files = [*kernel_files(), FOLDER / "cortex_m/start.c", FOLDER / target / "limit.c"]
+        files = [*kernel_files(), *CORTEX_M, FOLDER / target / "limit.c"]
         command = [
             CROSS_COMPILER, *board_flags(board).split(), f"-I{SOURCES}", f"-I{LIBRARY}", "-I.",
             *LINK.split(), *words, *map(str, files), "main.c", "-lgcc", "-o", "x.elf",

@@ -17,7 +17,7 @@ from poet.costs.tiles import _Op
 from poet.devices import find_device
 from poet.firmware.card.commits import Commit, Order
 from poet.firmware.card.image import read_tensors, write_image
-from poet.firmware.card.layout import CardLayout, card_layout
+from poet.firmware.card.layout import CardLayout, InFlash, card_layout
 from poet.firmware.emit import _records, _tensors
 from poet.firmware.place.arena import placed
 from poet.firmware.write.folder import SAVE_EVERY, write_folder
@@ -92,21 +92,24 @@ def with_random_ways(
 
 
 def written_for_host(
-    plan: Plan, folder: Path, steps: int = 2, save_every: int = SAVE_EVERY
-) -> CardLayout:
+    plan: Plan, folder: Path, steps: int = 2, save_every: int = SAVE_EVERY,
+    in_flash: InFlash = "none",
+) -> CardLayout:  # fmt: skip
     """The C of a plan and its card, without what PyTorch makes of it."""
     graph = plan.graph
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     records = _records(graph, None, 2, 0)
-    card = card_layout(plan, len(records))
-    write_folder(folder, plan, None, placed(plan, None), None, card, steps, 0.01, save_every)
+    card, tensors = card_layout(plan, len(records), in_flash), _tensors(graph, None, 0)
+    write_folder(
+        folder, plan, None, placed(plan, None), None, card, steps, 0.01, save_every, None,
+        in_flash, tensors,
+    )  # fmt: skip
     commit = Commit(
         generation=0, steps_done=0, side=0, seed=0, learning_rate=0.01,
         fingerprint=graph.fingerprint,
     )  # fmt: skip
     order = Order(stop_at=steps, samples=len(records))
-    tensors = _tensors(graph, None, 0)
     write_image(folder / "card.img", graph, card, commit, order, tensors, records)
     return card
 

@@ -342,3 +342,47 @@ def words() -> Any:
     torch.manual_seed(0)
     example = (torch.randint(0, 40, (2, 3)), torch.randint(0, 5, (2,)))
     return Words(), example, cross_entropy
+
+
+class Adapted(nn.Module):
+    """A backbone that nothing changes, with statistics of its own, and a head that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 8, 3)
+        )
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 8).view(8, 1, 1))
+        self.head = nn.Linear(8 * 36, 10)
+        self.backbone.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> "Adapted":
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def forward(self, image: Tensor) -> Tensor:
+        assert isinstance(self.scale, Tensor)
+        made: Tensor = self.head((self.backbone(image) * self.scale).flatten(1))
+        return made
+
+
+def adapted() -> Any:
+    torch.manual_seed(0)
+    model = Adapted()
+    for name, buffer in model.backbone.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            nn.init.uniform_(buffer, 0.5, 2)
+    example = (torch.randn(2, 1, 8, 8), torch.randint(0, 10, (2,)))
+    return model, example, cross_entropy
+
+
+def two_convolutions() -> Any:
+    """Four channels and more, which kernels take four at a time."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 6, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(6, 8, 1), nn.Flatten(), nn.Linear(8 * 36, 4),
+    )  # fmt: skip
+    example = (torch.randn(1, 4, 8, 8), torch.randint(0, 4, (1,)))
+    return model, example, cross_entropy

@@ -123,3 +123,17 @@ def _set_ram(folder: Path, old: int, new: int) -> None:
     text = script.read_text()
     assert f"LENGTH = {old}\n" in text
     script.write_text(text.replace(f"LENGTH = {old}\n", f"LENGTH = {new}\n"))
+
+
+def test_convolutions_fit_the_stack_of_the_smallest_board(
+    planned: Planner, emitted: Emitter
+) -> None:
+    """It has no registers for floats: what tiles keep in them elsewhere lies on the stack there."""
+    plan = planned(f"{NETS}:two_convolutions", "13 KB", "sgd", params="paged")
+    host, folder = (emitted(plan, target, steps=2) for target in ("host", "microbit"))
+    emulate(host)
+    run = emulate(folder)
+    assert_inside(run, "microbit")
+    assert run.ram is not None
+    assert max(step.stack_bytes for step in run.steps) <= run.ram.stack_bytes - 64
+    assert (folder / "card.img").read_bytes() == (host / "card.img").read_bytes()

@@ -31,21 +31,26 @@ def in_pieces(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> Plan:
     return forced_plan(graph, costs, ways)
 
 
+def plan_of(kind: str, optimizer: str, planned: Planner, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A network with its parameters in one of four kinds of places."""
+    if kind == "in tiles":
+        plan = by_hand(WORDS, optimizer, largest_tiles)
+        assert any(isinstance(s, Compute) and s.variant == "streamed" for s in plan.schedule)
+        return plan
+    if kind == "in pieces":
+        return in_pieces(optimizer, monkeypatch)
+    plan = planned(MLP, "64 KB", optimizer, params=kind)
+    return msgspec.structs.replace(
+        plan, budget=msgspec.structs.replace(plan.budget, ram_bytes=None)
+    )
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", ["resident", "paged", "in tiles", "in pieces"])
 def test_no_cut_loses_a_step(
     kind: str, optimizer: str, planned: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "in tiles":
-        plan = by_hand(WORDS, optimizer, largest_tiles)
-        assert any(isinstance(s, Compute) and s.variant == "streamed" for s in plan.schedule)
-    elif kind == "in pieces":
-        plan = in_pieces(optimizer, monkeypatch)
-    else:
-        plan = planned(MLP, "64 KB", optimizer, params=kind)
-        plan = msgspec.structs.replace(
-            plan, budget=msgspec.structs.replace(plan.budget, ram_bytes=None)
-        )
+    plan = plan_of(kind, optimizer, planned, monkeypatch)
     written_for_host(plan, tmp_path / "c", save_every=1)
     cuts = cut_everywhere(tmp_path / "c")
     assert cuts.cuts == WAYS * cuts.writes

@@ -53,11 +53,11 @@ def test_the_driver_trains_on_an_emulated_card(
     assert board is not None
     flags = [*board_flags(board).split(), *STRICT.split(), "-I.", f"-I{EXAMPLE}"]
     gcc = "arm-none-eabi-gcc"
-    start = ["-Dboard_read=file_read", "-Dboard_write=file_write", "-c", "start.c"]
-    run(gcc, *flags, *start, "-o", "start.o", cwd=folder)
-    own = [str(file) for file in sorted(folder.glob("*.c")) if file.name != "start.c"]
+    board_c = ["-Dboard_read=file_read", "-Dboard_write=file_write", "-c", "board.c"]
+    run(gcc, *flags, *board_c, "-o", "board.o", cwd=folder)
+    own = [str(file) for file in sorted(folder.glob("*.c")) if file.name != "board.c"]
     drivers = [EXAMPLE / "sd.c", Path(__file__).with_name("pl022.c")]
-    words = [*flags, *LINK.split(), "-o", "sd.elf", "start.o", *own, *drivers, "-lgcc"]
+    words = [*flags, *LINK.split(), "-o", "sd.elf", "board.o", *own, *drivers, "-lgcc"]
     run(gcc, *words, cwd=folder)
     card, image = tmp_path / "sd.img", (folder / "card.img").read_bytes()
     card.write_bytes(image)

@@ -53,7 +53,7 @@ class Watched(Library):
         self.train(sample)
 
 
-def on_host(plan: Plan, folder: Path, **more: int) -> tuple[Watched, CardLayout]:
+def on_host(plan: Plan, folder: Path, **more: Any) -> tuple[Watched, CardLayout]:
     card = written_for_host(plan, folder, **more)
     return Watched(folder), card
 

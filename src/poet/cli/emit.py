@@ -1,7 +1,7 @@
 """`poet emit`: C from a plan."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -47,6 +47,13 @@ def emit(
             "a folder with a Makefile."
         ),
     ] = None,
+    flash: Annotated[
+        Literal["none", "frozen", "all"],
+        typer.Option(
+            help="Weights as constant data of the image: frozen, those that no step changes; all, "
+            "the others as they begin, too."
+        ),
+    ] = "none",
     force: ForceFlag = False,
 ) -> None:
     """Write C that performs a planned training step on a microcontroller."""
@@ -59,12 +66,13 @@ def emit(
         made = emitted(
             wanted, output, target, weights=weights, data=data, seed=seed,
             samples=samples, steps=steps, lr=lr, save_every=save_every,
-            package=package, force=force, progress=show,
+            package=package, flash=flash, force=force, progress=show,
         )  # fmt: skip
     kind = "C" if package is None else f"a package for {package}"
+    constant = f", {bytes_text(made.flash_bytes)} of constant weights" if made.flash_bytes else ""
     tell(
         f"{output}: {kind} for {target}; an arena of {bytes_text(made.arena_bytes)} for a planned "
         f"peak of {bytes_text(made.planned_bytes)} ({made.fragmentation:.4f}), a card of "
-        f"{bytes_text(made.card.image_bytes)}. A commit: "
+        f"{bytes_text(made.card.image_bytes)}{constant}. A commit: "
         f"{commit_text(upkeep(wanted), made.save_every)}. Next: poet emulate {output}"
     )

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import msgspec
 
@@ -18,7 +19,7 @@ from poet.firmware.boards import Board, find_board
 from poet.firmware.card.commits import Commit, Order
 from poet.firmware.card.image import Arrays, write_image
 from poet.firmware.card.initial import first_values, random_samples, samples_from, weights_from
-from poet.firmware.card.layout import CardLayout, card_layout, inputs_of
+from poet.firmware.card.layout import CardLayout, InFlash, card_layout, inputs_of
 from poet.firmware.card.safetensors import Array
 from poet.firmware.card.sectors import HELD, SECTOR
 from poet.firmware.emulate.comparison import REFERENCE
@@ -64,6 +65,7 @@ def emit(
     lr: float = 0.01,
     save_every: int = SAVE_EVERY,
     package: str | None = None,
+    flash: InFlash = "none",
     force: bool = False,
     progress: CountProgress | None = None,
 ) -> Firmware:
@@ -75,12 +77,16 @@ def emit(
     one that is written over (`force`) is as it was. `progress` is told what is being done.
     A network whose parameters live in RAM is saved after each `save_every` steps; with 0, in the
     end. `package` makes the folder one that an ecosystem expects: arduino, cmake, cmsis-pack,
-    esp-idf, platformio, zephyr.
+    esp-idf, platformio, zephyr. `flash` makes weights constant data of the image: `frozen` those
+    that no step changes, which then are not on the card; `all` the others as well, as they begin,
+    so that a device can make its own card (`poet_format`).
     """
     report = progress or (lambda what, done, count: None)
     folder, board, graph = Path(folder), find_board(target), plan.graph
     if package is not None:
         check_package(package, target)
+    if flash not in get_args(InFlash):
+        raise PoetError(f"flash is {flash!r}; it must be one of {', '.join(get_args(InFlash))}")
     check_plan(plan)
     refuse_missing(plan)
     _check_numbers(seed=seed, samples=samples, steps=steps, lr=lr, every=save_every)
@@ -90,10 +96,10 @@ def emit(
     report("addresses", 0, _PARTS)
     plan, found = _with_addresses(plan, limit)
     report("weights and samples", 1, _PARTS)
-    _card(plan, samples if data is None else 1)  # refused before anything is made
+    _card(plan, samples if data is None else 1, flash)  # refused before anything is made
     tensors = _tensors(graph, weights, seed)
     records = _records(graph, data, samples, seed)
-    card = _card(plan, len(records))
+    card = _card(plan, len(records), flash)
     commit = Commit(
         generation=0, steps_done=0, side=0, seed=seed, learning_rate=lr,
         fingerprint=graph.fingerprint,
@@ -102,13 +108,16 @@ def emit(
     with whole_folder(folder) as new:
         report("C", 2, _PARTS)
         if package is None:
-            made = write_folder(new, plan, board, found, limit, card, steps, lr, save_every)
+            made = write_folder(
+                new, plan, board, found, limit, card, steps, lr, save_every, None, flash, tensors
+            )
         else:
             with TemporaryDirectory(prefix="poet-package-") as beside:
                 plain = Path(beside)
                 made = write_folder(
-                    plain, plan, board, found, limit, card, steps, lr, save_every, package
-                )
+                    plain, plan, board, found, limit, card, steps, lr, save_every, package,
+                    flash, tensors,
+                )  # fmt: skip
                 contents = Contents(
                     name=package_name(graph.name), plain=plain, sources=library_sources(plain),
                     samples=len(records), steps=steps, board=board, board_flags=ON_BOARD,
@@ -144,8 +153,8 @@ def emit_source(
         return write_folder(new, plan, board, found, limit, card, steps, lr, save_every)
 
 
-def _card(plan: Plan, samples: int) -> CardLayout:
-    card, most = card_layout(plan, samples), plan.budget.store_bytes
+def _card(plan: Plan, samples: int, in_flash: InFlash = "none") -> CardLayout:
+    card, most = card_layout(plan, samples, in_flash), plan.budget.store_bytes
     if most is not None and card.image_bytes > most:
         each = card.record_bytes // HELD * SECTOR
         raise PoetError(

@@ -9,6 +9,8 @@ import msgspec
 from poet.errors import PoetError
 
 FOLDER = Path(__file__).parent
+CORTEX_M = (FOLDER / "cortex_m/start.c", FOLDER / "cortex_m/board.c")
+"""The start-up, and the functions of `board.h` under the emulator."""
 HOST = "host"
 EMULATOR = "qemu-system-arm"
 

@@ -29,9 +29,8 @@ struct poet_walk {
     int32_t is_more;             /* added to what is there */
 };
 
-/* Channels that all read the same planes. */
-void poet_conv_sums(float *out, const float *from, const float *weight,
-                    const struct poet_walk *walk);
+/* Channels that all read the same planes. The walk is as it was afterwards. */
+void poet_conv_sums(float *out, const float *from, const float *weight, struct poet_walk *walk);
 /* Channels that read one plane each, or all the same one: returns 0, and does nothing, where the
  * kernel is larger than three by three. */
 int32_t poet_conv_plane(float *out, const float *from, const float *weight,

@@ -107,6 +107,14 @@ POET_INLINE void tile(const int channels, const int pixels, float *out, const fl
             out[i * w->out_plane + j * w->out_pixel] = total[i * pixels + j];
 }
 
+/* Pixels at once. Where floats have no registers more of them would lie on the stack, for next to
+ * nothing. Each sum is its own, so the bits are the same. */
+#if POET_HAS_FLOATS
+enum { PIXELS = 2 };
+#else
+enum { PIXELS = 1 };
+#endif
+
 /* Four channels at a line of pixels. */
 typedef void line(float *out, const float *from, const float *weight, int32_t pixels,
                   const struct poet_walk *w);
@@ -115,15 +123,18 @@ typedef void line(float *out, const float *from, const float *weight, int32_t pi
     static void name(float *out, const float *from, const float *weight, int32_t pixels,           \
                      const struct poet_walk *w)                                                    \
     {                                                                                              \
-        for (; pixels >= 2; pixels -= 2) {                                                         \
+        for (; PIXELS == 2 && pixels >= 2; pixels -= 2) {                                          \
             tile(4, 2, out, from, weight, w, rows, columns, weight_row, weight_column,             \
                  from_column);                                                                     \
             out += 2 * w->out_pixel;                                                               \
             from += 2 * w->pixel;                                                                  \
         }                                                                                          \
-        if (pixels > 0)                                                                            \
+        for (; pixels > 0; pixels--) {                                                             \
             tile(4, 1, out, from, weight, w, rows, columns, weight_row, weight_column,             \
                  from_column);                                                                     \
+            out += w->out_pixel;                                                                   \
+            from += w->pixel;                                                                      \
+        }                                                                                          \
     }
 LINE(any, 0, 0, 0, 0, 0)
 /* Of one column, where neighbouring taps lie does not matter; of one row, where rows lie. */
@@ -171,11 +182,12 @@ static line *line_for(const struct poet_walk *w)
     return any;
 }
 
-static void line_of_one(float *out, const float *from, const float *weight,
+/* Not inside of `lines`: its stack would be there for all lines. */
+static __attribute__((noinline)) void line_of_one(float *out, const float *from, const float *weight,
                         const struct poet_walk *w)
 {
     int32_t pixels = w->pixels;
-    for (; pixels >= 4; pixels -= 4) {
+    for (; PIXELS == 2 && pixels >= 4; pixels -= 4) {
         tile(1, 4, out, from, weight, w, 0, 0, 0, 0, 0);
         out += 4 * w->out_pixel;
         from += 4 * w->pixel;
@@ -201,22 +213,25 @@ static void lines(float *out, const float *from, const float *weight, const stru
     }
 }
 
-void poet_conv_sums(float *out, const float *from, const float *weight,
-                    const struct poet_walk *walk)
+void poet_conv_sums(float *out, const float *from, const float *weight, struct poet_walk *walk)
 {
-    struct poet_walk rest = *walk;
     if (POET_HELIUM && poet_helium_sums(out, from, weight, walk))
         return;
-    if (walk->lines > 1 && walk->pixels % 2 == 1) { /* the last column goes down */
-        rest.lines = 1;
-        rest.pixels = walk->lines;
-        rest.pixel = walk->line;
-        rest.out_pixel = walk->out_line;
-        lines(out + (walk->pixels - 1) * walk->out_pixel, from + (walk->pixels - 1) * walk->pixel,
-              weight, &rest);
-        rest = *walk;
-        rest.pixels--;
+    int32_t is_odd = walk->lines > 1 && walk->pixels % 2 == 1;
+    if (is_odd) { /* the last column goes down */
+        int32_t count = walk->lines, pixels = walk->pixels;
+        int32_t pixel = walk->pixel, out_pixel = walk->out_pixel;
+        walk->lines = 1;
+        walk->pixels = count;
+        walk->pixel = walk->line;
+        walk->out_pixel = walk->out_line;
+        lines(out + (pixels - 1) * out_pixel, from + (pixels - 1) * pixel, weight, walk);
+        walk->lines = count;
+        walk->pixels = pixels - 1;
+        walk->pixel = pixel;
+        walk->out_pixel = out_pixel;
     }
-    if (rest.pixels > 0)
-        lines(out, from, weight, &rest);
+    if (walk->pixels > 0)
+        lines(out, from, weight, walk);
+    walk->pixels += is_odd;
 }

@@ -2,6 +2,14 @@
 #include "conv.h"
 #include "helium.h"
 
+/* Output channels whose gradients are summed at once. Where floats have no registers a tile of 4 by
+ * 4 would lie on the stack, for next to nothing. Each sum is its own, so the bits are the same. */
+#if POET_HAS_FLOATS
+enum { OUTS = 4 };
+#else
+enum { OUTS = 1 };
+#endif
+
 /* One tap of the weight gradient for some output and input channels: a sum over all pixels. */
 POET_INLINE void tap_gradient(const int outs, const int ins, float *weight_gradient,
                               const float *gradient, const float *in, const struct poet_conv *s,
@@ -130,7 +138,7 @@ void poet_conv_weight_gradient_part(float *weight_gradient, const float *gradien
     for (int32_t group = first; group < s->groups; group++) {
         const float *x = in + group * channels * area;
         int32_t o = group * out_channels, beyond = o + out_channels;
-        for (; o + 4 <= beyond; o += 4) {
+        for (; OUTS == 4 && o + 4 <= beyond; o += 4) {
             const float *y = gradient + o * out_area;
             float *to = weight_gradient + o * channels * taps;
             int32_t i = 0;

@@ -14,6 +14,13 @@
 
 #define POET_INLINE static inline __attribute__((always_inline))
 
+/* Whether the processor has registers for floats. */
+#if defined(__ARM_ARCH) && !defined(__ARM_FP)
+#define POET_HAS_FLOATS 0
+#else
+#define POET_HAS_FLOATS 1
+#endif
+
 /* Compilers would have one counter for several pointers, and add it to each of them at every turn. */
 #define POET_KEEP(pointer) __asm__("" : "+r"(pointer))
 
@@ -25,7 +32,7 @@ POET_INLINE int32_t poet_at_least(int32_t value, int32_t divisor)
 
 /* Numbers that data brings, such as labels: where one is not from 0 to extent - 1, PyTorch raises an
  * error; here it is told of, and the kernel goes on with the first there is. */
-void poet_no_such_index(int64_t index, int32_t extent); /* poet.c */
+void poet_no_such_index(int64_t index, int32_t extent); /* failures.c */
 POET_INLINE int32_t poet_index_of(int64_t index, int32_t extent)
 {
     if (index >= 0 && index < extent)
@@ -35,7 +42,7 @@ POET_INLINE int32_t poet_index_of(int64_t index, int32_t extent)
 }
 
 /* A check in the model or its loss: where it fails, PyTorch raises an error; here it is told of. */
-void poet_check_failed(uint32_t op); /* poet.c */
+void poet_check_failed(uint32_t op); /* failures.c */
 POET_INLINE void poet_required(int is_so, int is_wanted, uint32_t op)
 {
     if (is_so != is_wanted)

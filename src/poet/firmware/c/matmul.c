@@ -77,7 +77,7 @@ POET_INLINE void block(float *out, const float *a, const float *b, const float *
     int32_t i = 0;
     for (; i + 4 <= s->m; i += 4) {
         int32_t j = 0;
-        for (; j + 4 <= s->n; j += 4)
+        for (; POET_HAS_FLOATS && j + 4 <= s->n; j += 4) /* else it would lie on the stack */
             TILE(4, 4);
         for (; j < s->n; j++)
             TILE(4, 1);

@@ -18,11 +18,14 @@ from poet.firmware.card.commits import (
     read_entry,
 )
 from poet.firmware.card.layout import CardLayout, lasting
+from poet.firmware.card.safetensors import Array, read_safetensors
 from poet.firmware.card.sectors import HELD, SECTOR, held, sealed
 from poet.values.graph import Graph, printable
 
 Arrays = dict[int, np.ndarray[Any, Any]]
 """Contents of tensors, by their numbers."""
+IN_FLASH = "flash.safetensors"
+"""Beside a card, what of its network is in flash."""
 HELD_TYPES = ("float32", "float64", "int64", "int32", "bool", "uint8")
 """Element types that a card can hold."""
 
@@ -49,7 +52,9 @@ def write_image(
 
         shared: dict[int, bytearray] = {}
         for i in lasting(graph):
-            at, data = card.place(i, commit.side), _bytes_of(graph, i, tensors[i])
+            if i in card.flash:
+                continue
+            at, data = card.place(i, commit.side), bytes_of(graph, i, tensors[i])
             if at % HELD == 0 and len(data) > HELD // 2:
                 put(at // HELD, data, commit.steps_done if i in card.copies else 0)
             else:
@@ -64,22 +69,36 @@ def write_image(
         for n, record in enumerate(records):
             content = bytearray(empty)
             for i, array in record.items():
-                data, at = _bytes_of(graph, i, array), card.record[i]
+                data, at = bytes_of(graph, i, array), card.record[i]
                 content[at : at + len(data)] = data
             put((card.data_at + n * card.record_bytes) // HELD, bytes(content), 0)
 
 
 def read_tensors(path: Path, graph: Graph, card: CardLayout) -> Arrays:
-    """What lasts: parameters, buffers and optimizer state as they were committed last."""
+    """What lasts: parameters, buffers and optimizer state as they were committed last.
+
+    What is in flash comes from the file of it beside the card.
+    """
     image, commit = _image(path, graph, card)
     found = {}
+    constant = read_safetensors(path.with_name(IN_FLASH)) if card.flash else {}
     for i in lasting(graph):
         tensor = graph.tensors[i]
-        if tensor.dtype is not None:
+        if i in card.flash:
+            found[i] = _constant(constant, path.with_name(IN_FLASH), graph, i)
+        elif tensor.dtype is not None:
             at = card.place(i, commit.side)
             stamp = commit.steps_done if i in card.copies else 0
             found[i] = _array_at(image, graph, i, at, stamp)
     return found
+
+
+def _constant(given: dict[str, Array], path: Path, graph: Graph, i: int) -> np.ndarray[Any, Any]:
+    tensor = graph.tensors[i]
+    array = given.get(tensor.name)
+    if array is None or array.shape != tuple(tensor.shape or ()) or array.dtype != tensor.dtype:
+        raise PoetError(f"{path} does not have {graph.tensor_text(i)} as it is")
+    return array
 
 
 def _image(path: Path, graph: Graph, card: CardLayout) -> tuple[np.ndarray[Any, Any], Commit]:
@@ -146,7 +165,7 @@ def held_type(graph: Graph, i: int) -> str:
     return tensor.dtype
 
 
-def _bytes_of(graph: Graph, i: int, array: np.ndarray[Any, Any]) -> bytes:
+def bytes_of(graph: Graph, i: int, array: np.ndarray[Any, Any]) -> bytes:
     tensor = graph.tensors[i]
     data = np.ascontiguousarray(array, dtype=held_type(graph, i)).tobytes()
     if len(data) != tensor.nbytes:

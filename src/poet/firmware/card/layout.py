@@ -15,6 +15,7 @@ then              the samples, one record after the other: the inputs of a step
 from collections import Counter
 from collections.abc import Iterable
 from math import prod
+from typing import Literal
 
 import msgspec
 
@@ -32,6 +33,11 @@ _FIRST = 3
 """The first sector that holds bytes."""
 MOST_CARD_BYTES = 2**32 - SECTOR
 """C counts the bytes of a card in 32 bits."""
+FLASH_AT = 2**32 // SECTOR * HELD
+"""The address of the first byte in flash: no card is so large."""
+FLASH_ROOM = 2**32 - 2 - FLASH_AT
+InFlash = Literal["none", "frozen", "all"]
+"""Of the weights, what is constant data of the firmware's image."""
 
 
 class CardLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +50,8 @@ class CardLayout(msgspec.Struct, frozen=True, kw_only=True):
     copies: dict[int, int]
     rows: dict[int, int]
     fixed: dict[int, int]
+    flash: dict[int, int] = {}
+    """What never changes and is not on the card: its places in flash."""
     pages: dict[int, int]
     copy_at: int
     copy_sectors: int
@@ -70,6 +78,8 @@ class CardLayout(msgspec.Struct, frozen=True, kw_only=True):
         """Where what lasts is, in the copy that counts."""
         if i in self.copies:
             return self.copies[i] + side * self.copy_sectors * HELD
+        if i in self.flash:
+            return FLASH_AT + self.flash[i]
         return self.rows[i] if i in self.rows else self.fixed[i]
 
 
@@ -111,15 +121,15 @@ def written(plan: Plan) -> list[int]:
     return found
 
 
-def card_layout(plan: Plan, samples: int) -> CardLayout:
+def card_layout(plan: Plan, samples: int, in_flash: InFlash = "none") -> CardLayout:
     """A card for a plan, with room for so many samples."""
-    found = layout_of_any_size(plan, samples)
+    found = layout_of_any_size(plan, samples, in_flash)
     if found.image_bytes > MOST_CARD_BYTES:
         raise PoetError(f"the card would take {found.image_bytes:,} bytes; it may have 4 GiB")
     return found
 
 
-def layout_of_any_size(plan: Plan, samples: int) -> CardLayout:
+def layout_of_any_size(plan: Plan, samples: int, in_flash: InFlash = "none") -> CardLayout:
     """The same, whether or not C can count its bytes."""
     graph = plan.graph
     kept = lasting(graph)
@@ -130,6 +140,13 @@ def layout_of_any_size(plan: Plan, samples: int) -> CardLayout:
     copies.sort(key=lambda i: order.get(graph.heir[i], -1))
     rows = [i for i in kept if i in row_writes]
     fixed = [i for i in kept if i not in graph.heir]
+    flash, flash_bytes = dict[int, int](), 0
+    if in_flash != "none":
+        for i in fixed:
+            flash[i] = flash_bytes
+            flash_bytes += -(-graph.tensors[i].nbytes // 8) * 8
+        fixed = []
+        check_room(flash_bytes)
     made = _Places(graph)
     copy_at = made.sector
     copy_places, shared = made.packed(copies)
@@ -156,12 +173,21 @@ def layout_of_any_size(plan: Plan, samples: int) -> CardLayout:
         made.sector += record_sectors
     return CardLayout(
         copies=_with_heirs(graph, copy_places), rows=_with_heirs(graph, row_places),
-        fixed=fixed_places, pages=page_places, copy_at=copy_at, copy_sectors=copy_sectors,
-        shared_sectors=shared, rows_at=rows_at, row_sectors=row_sectors, pages_at=pages_at,
-        page_sectors=page_sectors, journal_at=journal_at, journal_entries=entries, record=offsets,
+        fixed=fixed_places, flash=flash, pages=page_places, copy_at=copy_at,
+        copy_sectors=copy_sectors, shared_sectors=shared, rows_at=rows_at,
+        row_sectors=row_sectors, pages_at=pages_at, page_sectors=page_sectors,
+        journal_at=journal_at, journal_entries=entries, record=offsets,
         record_bytes=record_sectors * HELD, data_at=made.sector * HELD, samples=samples,
         batch_at=batch_at,
     )  # fmt: skip
+
+
+def check_room(flash_bytes: int) -> None:
+    """Refuse more in flash than there are addresses for."""
+    if flash_bytes > FLASH_ROOM:
+        raise PoetError(
+            f"{flash_bytes:,} bytes would be in flash; there may be {FLASH_ROOM:,} at the most"
+        )
 
 
 class _Places:

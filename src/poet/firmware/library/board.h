@@ -1,8 +1,11 @@
-/* What a board gives: five functions, and where its RAM is. */
+/* What a board gives. */
 #ifndef POET_BOARD_H
 #define POET_BOARD_H
 
 #include <stdint.h>
+
+/* Called once, before main, by the start-up of boards without an operating system. */
+void board_begin(void);
 
 /* Both return 0, or another number if the card does not do it. */
 int board_read(uint32_t offset, void *to, uint32_t count);

@@ -290,6 +290,14 @@ static enum poet_error read_commit(struct poet *ctx, uint32_t sector, struct com
     return POET_OK;
 }
 
+/* Of two commits the one that counts. */
+static uint32_t newest_of(const enum poet_error *errors, const struct commit *found)
+{
+    if (errors[0] != POET_OK || errors[1] != POET_OK)
+        return errors[0] != POET_OK;
+    return found[1].generation - found[0].generation < 0x80000000u;
+}
+
 enum poet_error poet_open_card(struct poet *ctx)
 {
     struct commit found[2];
@@ -305,9 +313,7 @@ enum poet_error poet_open_card(struct poet *ctx)
         ctx->error = errors[0] == POET_ERROR_NO_CARD ? errors[1] : errors[0];
         return ctx->error;
     }
-    uint32_t newest = errors[0] != POET_OK;
-    if (errors[0] == POET_OK && errors[1] == POET_OK)
-        newest = found[1].generation - found[0].generation < 0x80000000u;
+    uint32_t newest = newest_of(errors, found);
     ctx->generation = found[newest].generation;
     ctx->steps = ctx->saved_steps = found[newest].steps;
     ctx->stamp = ctx->steps + 1;
@@ -320,11 +326,54 @@ enum poet_error poet_open_card(struct poet *ctx)
     return ctx->error;
 }
 
+/* ---- a new card ---- */
+
+static void clear_sector(struct poet *ctx, uint32_t sector)
+{
+    for (int i = 0; i < WORDS; i++)
+        ctx->buffer[i] = 0;
+    write_sector(ctx, sector);
+}
+
+void poet_erase_card(struct poet *ctx)
+{
+    struct commit found[2];
+    enum poet_error errors[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        errors[i] = read_commit(ctx, i, &found[i]);
+        if (errors[i] == POET_ERROR_OTHER_NETWORK || errors[i] == POET_ERROR_VERSION)
+            errors[i] = POET_OK; /* its program may come back */
+        ctx->error = POET_OK; /* nor need what was never written be readable */
+    }
+    uint32_t newest = newest_of(errors, found);
+    clear_sector(ctx, 1 - newest); /* while the newest is there, it is what counts */
+    flush(ctx);
+    clear_sector(ctx, newest);
+    flush(ctx);
+    for (uint32_t i = 0; i < poet_network.journal_entries; i++)
+        clear_sector(ctx, poet_network.journal_at + 2 * i + 1);
+    ctx->sector = ctx->held = POET_NOWHERE;
+    ctx->state = RAW;
+    ctx->generation = UINT32_MAX; /* the commit of a new card is 0 */
+    ctx->steps = ctx->saved_steps = ctx->stamp = ctx->journaled = 0;
+    choose(ctx, 1);
+}
+
+void poet_seal(struct poet *ctx, uint32_t sector)
+{
+    ctx->buffer[CHECK] = check_of(ctx, sector);
+    write_sector(ctx, sector);
+}
+
 /* ---- bytes ---- */
 
 void poet_get(struct poet *ctx, void *to, uint32_t card, uint32_t count)
 {
     uint8_t *out = to;
+    if (card >= POET_FLASH_AT) {
+        poet_copy(to, poet_flash + (card - POET_FLASH_AT), count);
+        return;
+    }
     while (count > 0 && ctx->error == POET_OK) {
         uint32_t at = card % POET_HELD, part = POET_HELD - at;
         if (part > count)

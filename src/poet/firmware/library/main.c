@@ -61,7 +61,10 @@ static void put_pair(const char *name, uint64_t number)
     put_number(number);
 }
 
-static int fail(const struct poet *net, enum poet_error error)
+/* What main calls between steps: inside of it, it would lie on the stack during them. */
+#define APART __attribute__((noinline))
+
+static APART int fail(const struct poet *net, enum poet_error error)
 {
     put("error: ");
     put(poet_error_text(error));
@@ -79,7 +82,7 @@ static int fail(const struct poet *net, enum poet_error error)
     return 1;
 }
 
-static void report(const struct poet *net, uint32_t number, float loss, uint64_t instructions)
+static APART void report(const struct poet *net, uint32_t number, float loss, uint64_t instructions)
 {
     const struct poet_counts *counts = &net->counts;
     union {

@@ -1,36 +1,7 @@
 /* The library around the step: opens the card, hands samples in, answers, saves. */
 #include <stddef.h>
 
-#include "kernels.h"
 #include "step.h"
-
-/* Kernels know of no `struct poet`: an index that data brings and that does not exist is remembered
- * here, they go on with another, and the op fails when it ends. */
-static struct {
-    int64_t index;
-    int32_t extent;
-} bad;
-
-void poet_no_such_index(int64_t index, int32_t extent)
-{
-    if (bad.extent == 0) {
-        bad.index = index;
-        bad.extent = extent;
-    }
-}
-
-static struct {
-    uint32_t op;
-    int is_known;
-} failed;
-
-void poet_check_failed(uint32_t op)
-{
-    if (!failed.is_known) {
-        failed.op = op;
-        failed.is_known = 1;
-    }
-}
 
 #if defined(__GNUC__)
 typedef uint32_t __attribute__((may_alias)) word;
@@ -101,10 +72,8 @@ static void report(struct poet *ctx, uint32_t op)
 enum poet_error poet_op_ends(struct poet *ctx, uint32_t op)
 {
     report(ctx, op);
-    if (ctx->error == POET_OK && bad.extent != 0)
-        ctx->error = POET_ERROR_INDEX;
-    if (ctx->error == POET_OK && failed.is_known)
-        ctx->error = POET_ERROR_CHECK;
+    if (ctx->error == POET_OK)
+        ctx->error = poet_failure();
     if (ctx->io.watchdog != NULL)
         ctx->io.watchdog(ctx->io.user);
     return ctx->error;
@@ -118,8 +87,7 @@ enum poet_error poet_load(struct poet *ctx)
         return POET_ERROR_ARGUMENT;
     ctx->is_ready = 0;
     ctx->error = POET_OK;
-    bad.extent = 0;
-    failed.is_known = 0;
+    poet_forget_failures();
     if (poet_open_card(ctx) != POET_OK)
         return ctx->error;
     for (uint32_t i = 0; i < poet_network.resident_count; i++) {
@@ -310,8 +278,7 @@ enum poet_error poet_infer(struct poet *ctx, const void *const *inputs, void *co
     error = poet_run_inference(ctx, outputs);
     if (error == POET_ERROR_INDEX || error == POET_ERROR_CHECK) {
         ctx->error = POET_OK; /* nothing of the network was changed */
-        bad.extent = 0;
-        failed.is_known = 0;
+        poet_forget_failures();
     }
     return error;
 }
@@ -381,24 +348,8 @@ const char *poet_error_text(enum poet_error error)
         [POET_ERROR_NO_SAMPLE] = "there is no sample",
         [POET_ERROR_NO_INFERENCE] = "this network has no inference",
         [POET_ERROR_CHECK] = "a check in the model or its loss fails for this batch",
+        [POET_ERROR_NO_WEIGHTS] = "what a weight begins with is not known",
     };
     unsigned number = (unsigned)error;
     return number < POET_ERRORS ? texts[number] : "no error code of POET";
-}
-
-enum poet_error poet_bad_index(const struct poet *ctx, int64_t *index, int32_t *extent)
-{
-    if (ctx == NULL || index == NULL || extent == NULL)
-        return POET_ERROR_ARGUMENT;
-    *index = bad.index;
-    *extent = bad.extent;
-    return POET_OK;
-}
-
-enum poet_error poet_failed_check(const struct poet *ctx, uint32_t *op)
-{
-    if (ctx == NULL || op == NULL)
-        return POET_ERROR_ARGUMENT;
-    *op = failed.is_known ? failed.op : UINT32_MAX;
-    return POET_OK;
 }

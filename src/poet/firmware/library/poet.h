@@ -48,6 +48,7 @@ enum poet_error {
     POET_ERROR_NO_SAMPLE,     /* the callback for samples says that there are no more */
     POET_ERROR_NO_INFERENCE,  /* this network has no inference: network.h says why */
     POET_ERROR_CHECK,         /* a check in the model or its loss fails for this batch */
+    POET_ERROR_NO_WEIGHTS,    /* what a weight begins with is not known */
     POET_ERRORS
 };
 
@@ -110,6 +111,22 @@ struct poet {
 /* Takes the network up where the store has it. `io` is copied. */
 enum poet_error poet_init(struct poet *ctx, const struct poet_io *io);
 
+/* What a new network begins with. `weight` gives `count` bytes of a parameter or buffer, from byte
+ * `first` on, by its number in network.h, and 0 if all went well; it is asked for each that is on
+ * the card, in pieces of at most 508 bytes, and its `user` is that of the `struct poet_io`. NULL:
+ * they are as `poet emit --flash all` has put them into flash. Optimizer state begins as zero. */
+struct poet_beginning {
+    int (*weight)(void *user, uint32_t number, uint32_t first, void *to, uint32_t count);
+    uint32_t seed; /* of dropout's masks */
+    double learning_rate;
+};
+
+/* Makes the first POET_STORE_BYTES of the store the card of a new network, whatever is there, and
+ * takes it up. A power cut meanwhile leaves what was there as it was, or no card, which `poet_init`
+ * says (POET_ERROR_NO_CARD, or POET_ERROR_DAMAGED): then it is to be called again. */
+enum poet_error poet_format(struct poet *ctx, const struct poet_io *io,
+                            const struct poet_beginning *from);
+
 /* A training step: forward, backward, update. `batch` has a pointer for each input of the step, in
  * the order of network.h; the inputs are row-major and copied before the step begins. `loss` may be
  * NULL. */
@@ -150,7 +167,8 @@ enum poet_error poet_get_learning_rate(const struct poet *ctx, double *learning_
 struct poet_weights {
     const char *name;
     uint32_t bytes, card, arena;
-    int is_twin;
+    int is_twin, is_state;       /* whether it lies in two copies; whether it is the optimizer's */
+    uint32_t first, filled_with; /* of a new network: in flash, or a word everywhere */
 };
 extern const struct poet_weights poet_weights[];
 

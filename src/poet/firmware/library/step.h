@@ -1,4 +1,4 @@
-/* Between the network that was planned (step.c) and the library around it (poet.c, store.c). */
+/* Between the network that was planned (step.c) and the library around it (poet.c, card.c, store.c). */
 #ifndef POET_STEP_H
 #define POET_STEP_H
 
@@ -7,6 +7,7 @@
 #include "poet.h"
 
 #define POET_NOWHERE 0xffffffffu
+#define POET_FILLED 0xfffffffeu /* of a weight that begins with the same word everywhere */
 
 /* ---- step.c ---- */
 
@@ -14,6 +15,12 @@
  * has its address in the first. */
 #define POET_HELD 508u
 #define POET_CARD_VERSION 2u
+
+/* What never changes may lie in flash: then its address is this and its place in `poet_flash`. No
+ * card is so large. */
+#define POET_FLASH_AT (POET_HELD << 23)
+extern const uint32_t poet_flash_words[];
+#define poet_flash ((const uint8_t *)poet_flash_words)
 
 /* A tensor's place in the arena and on the card. */
 struct poet_slot {
@@ -79,10 +86,18 @@ void poet_log_number(struct poet *ctx, uint64_t number);
 uint32_t poet_crc(const void *bytes, uint32_t count);
 void poet_copy(void *to, const void *from, uint32_t count);
 
-/* ---- card.c: sectors, commits, the journal ---- */
+/* ---- failures.c: what kernels found since it was forgotten ---- */
+enum poet_error poet_failure(void);
+void poet_forget_failures(void);
+
+/* ---- card.c: sectors, commits, the journal, new cards ---- */
 enum poet_error poet_open_card(struct poet *ctx);
 enum poet_error poet_commit(struct poet *ctx);
 enum poet_error poet_recommit(struct poet *ctx);
+/* Nothing is committed any more; what is put now is of a new card. */
+void poet_erase_card(struct poet *ctx);
+/* The buffer goes to the card as this sector. */
+void poet_seal(struct poet *ctx, uint32_t sector);
 
 /* ---- store.c: after the first error transfers do nothing, until the op ends ---- */
 void poet_page_in(struct poet *ctx, void *to, uint32_t card, uint32_t count);

@@ -50,7 +50,7 @@ _OF_THE_BOARD = {
     "bytes.c",
 }
 """Of a plain folder what is no part of the library."""
-_BESIDE = {"plan.json", "firmware.json"}
+_BESIDE = {"plan.json", "firmware.json", "flash.safetensors"}
 
 
 def check_package(name: str, target: str) -> None:

@@ -42,6 +42,7 @@ depends=SD
 _WORDS = (
     "poet_get_weights",
     "poet_error_text",
+    "poet_format",
     "poet_infer",
     "poet_init",
     "poet_load",

@@ -16,7 +16,9 @@ EXAMPLE = "examples/train"
 
 def files(contents: Contents) -> dict[str, str]:
     board = contents.board
-    own = ["main.c", "board.c"] if board is None else ["main.c", "start.c", "limit.c", "bytes.c"]
+    own = ["main.c", "board.c"]
+    if board is not None:
+        own += ["start.c", "limit.c", "bytes.c"]
     copied = ["board.h", *own]
     run = [f"$<TARGET_FILE:{contents.name}_train>"]
     texts = {}

@@ -14,10 +14,19 @@ import msgspec
 
 from poet.calls.loops import loops
 from poet.errors import Infeasible, PoetError
-from poet.firmware.boards import FOLDER, Board, emulator_command, find_board
-from poet.firmware.card.layout import CardLayout, card_layout, inputs_of, scalars
+from poet.firmware.boards import CORTEX_M, FOLDER, Board, emulator_command, find_board
+from poet.firmware.card.image import IN_FLASH, Arrays
+from poet.firmware.card.layout import (
+    CardLayout,
+    InFlash,
+    card_layout,
+    inputs_of,
+    lasting,
+    scalars,
+)
 from poet.firmware.packages import place
 from poet.firmware.place.arena import Placed, check, placed
+from poet.firmware.write.flash import check_flash, flash_c, flash_of, tensors_in, write_tensors
 from poet.firmware.write.source import Source, source_of
 from poet.firmware.write.text import KERNEL_HEADERS, LIBRARY, SOURCES
 from poet.referee.refusing import refuse_if_wrong
@@ -27,8 +36,20 @@ from poet.values.plan import Plan, in_turns
 from poet.values.schedule import PageOut
 
 MANIFEST = "firmware.json"
-OWN = ("poet.h", "step.h", "poet.c", "card.c", "store.c", "main.c", "board.h")
+OWN = (
+    "poet.h",
+    "step.h",
+    "poet.c",
+    "failures.c",
+    "format.c",
+    "card.c",
+    "store.c",
+    "main.c",
+    "board.h",
+)
 """The library, and the example on top of it."""
+WRITTEN = ("step.c", "flash.c")
+"""What is written for a network."""
 OPTIMIZE = "-O2"
 SAVE_EVERY = 10
 FLAGS = f"-std=c11 {OPTIMIZE} -ffp-contract=off -fno-math-errno -Wall -Wextra -Werror"
@@ -76,6 +97,9 @@ class Firmware(
     save_every: int
     """After how many steps each it saves a network that lives in RAM; 0: when it is done."""
     card: CardLayout
+    in_flash: InFlash = "none"
+    flash_bytes: int = 0
+    """Of constant data, without the code."""
     package: str | None = None
     """Whose folder this is, if it is one of `poet.firmware.packages`."""
 
@@ -133,10 +157,17 @@ def write_folder(
     lr: float,
     save_every: int = SAVE_EVERY,
     package: str | None = None,
+    in_flash: InFlash = "none",
+    tensors: Arrays | None = None,
 ) -> Firmware:
-    """Everything but the card, into a folder that exists. `limit` is the most for the arena."""
+    """Everything but the card, into a folder that exists. `limit` is the most for the arena;
+    `tensors` are the first values, where some are in flash."""
     check(found.lives.blocks, found.placement, 2**32 if limit is None else limit)
-    source = source_of(plan, found, card, save_every)
+    flash = flash_of(plan.graph, card, in_flash, tensors or {})
+    check_flash(flash, board)
+    source = source_of(plan, found, card, save_every, flash.firsts)
+    (folder / "flash.c").write_text(flash_c(flash))
+    write_tensors(flash, plan.graph, folder)
     (folder / "step.c").write_text(source.step_c)
     (folder / "memory.h").write_text(source.memory_h)
     (folder / "network.h").write_text(source.network_h)
@@ -148,18 +179,19 @@ def write_folder(
     ram = None
     if board is None:
         shutil.copyfile(FOLDER / "host/board.c", folder / "board.c")
-        (folder / "Makefile").write_text(_makefile(None, [*names, "step.c", "board.c"]))
+        (folder / "Makefile").write_text(_makefile(None, [*names, *WRITTEN, "board.c"]))
     else:
         assert limit is not None
         ram = limit + board.reserved_bytes
-        for name in ("cortex_m/start.c", "cortex_m/mpu.h", f"{board.name}/limit.c"):
-            shutil.copyfile(FOLDER / name, folder / Path(name).name)
+        limits = (FOLDER / "cortex_m/mpu.h", FOLDER / f"{board.name}/limit.c")
+        for file in (*CORTEX_M, *limits):
+            shutil.copyfile(file, folder / file.name)
         shutil.copyfile(SOURCES / "bytes.c", folder / "bytes.c")
         (folder / "clock.h").write_text(
             f"/* {board.title} */\n#define CLOCK_MHZ {board.clock_mhz}u\n"
         )
         (folder / "link.ld").write_text(link_script(board, ram))
-        own = ["step.c", "start.c", "limit.c", "bytes.c"]
+        own = [*WRITTEN, "start.c", "board.c", "limit.c", "bytes.c"]
         (folder / "Makefile").write_text(_makefile(board, [*names, *own]))
     step = replayed(in_turns(plan))  # transfers as the C does them
     made = Firmware(
@@ -183,6 +215,8 @@ def write_folder(
         learning_rate=lr,
         save_every=save_every,
         card=card,
+        in_flash=in_flash,
+        flash_bytes=len(flash.content),
         package=package,
     )
     write_json(plan, folder / "plan.json", force=True)
@@ -197,12 +231,13 @@ def write_program(folder: Path, board: Board, source: Source) -> None:
     for home, names in ((SOURCES, kernels), (LIBRARY, ("board.h", "poet.h", "step.h"))):
         for name in names:
             shutil.copyfile(home / name, folder / name)
-    shutil.copyfile(FOLDER / "cortex_m/start.c", folder / "start.c")
+    for file in CORTEX_M:
+        shutil.copyfile(file, folder / file.name)
     shutil.copyfile(SOURCES / "bytes.c", folder / "bytes.c")
     (folder / "limit.c").write_text("void limit_ram(void);\nvoid limit_ram(void)\n{\n}\n")
     (folder / "clock.h").write_text(f"#define CLOCK_MHZ {board.clock_mhz}u\n")
     (folder / "link.ld").write_text(link_script(board, board.ram_bytes))
-    own = ["start.c", "limit.c", "bytes.c"]
+    own = ["start.c", "board.c", "limit.c", "bytes.c"]
     (folder / "Makefile").write_text(_makefile(board, sorted([*kernels, *own])))
 
 
@@ -232,10 +267,11 @@ def write_again(folder: Path, new: Path) -> Firmware:
     limit, board = made.arena_limit_bytes, find_board(made.target)
     if board is not None and limit is None:
         raise PoetError(f"{folder / MANIFEST} says nothing of the arena's limit")
-    card = card_layout(plan, made.card.samples)
+    card = card_layout(plan, made.card.samples, made.in_flash)
+    tensors = _firsts(folder, plan, made)
     wrote = write_folder(
         new, plan, board, placed(plan, limit), limit, card, made.steps, made.learning_rate,
-        made.save_every, made.package,
+        made.save_every, made.package, made.in_flash, tensors,
     )  # fmt: skip
     for file in sorted(new.iterdir()):
         there = file.name if made.package is None else place(file.name)
@@ -246,6 +282,18 @@ def write_again(folder: Path, new: Path) -> Firmware:
                 "of it, run it as it is: edited=True"
             )
     return wrote
+
+
+def _firsts(folder: Path, plan: Plan, made: Firmware) -> Arrays:
+    """The first values that are in a folder's flash, by its own word."""
+    found = tensors_in(folder, plan.graph, made.in_flash)
+    wanted = lasting(plan.graph) if made.in_flash == "all" else made.card.flash
+    for i in wanted:
+        state = plan.graph.tensors[i].role == "optimizer_state" and i not in made.card.flash
+        if i not in found and not state:
+            where = plan.graph.tensor_text(i)
+            raise PoetError(f"{folder / IN_FLASH} does not have {where}, which is in flash")
+    return found
 
 
 def is_same(one: Path, other: Path) -> bool:
@@ -261,7 +309,7 @@ def read_firmware(folder: Path) -> Firmware:
 def read_folder(folder: Path) -> tuple[Firmware, Plan]:
     """What the folder says of itself, and the plan that was placed."""
     made, plan = read_firmware(folder), read_json(folder / "plan.json", Plan)
-    if made.card.samples < 1 or made.card != card_layout(plan, made.card.samples):
+    if made.card.samples < 1 or made.card != card_layout(plan, made.card.samples, made.in_flash):
         raise PoetError(f"the card of {folder / MANIFEST} is not that of {folder / 'plan.json'}")
     return made, plan
 

@@ -1,12 +1,15 @@
 """What the library must know of a network: `network.h` for people, and the tables of step.c."""
 
+from collections.abc import Mapping
 from math import prod
 
 from poet.calls.updates import SCALARS
 from poet.firmware.card.layout import CardLayout, inputs_of, lasting, scalars
+from poet.firmware.card.sectors import HELD, SECTOR
 from poet.firmware.card.upkeep import commits, shares
 from poet.firmware.place.arena import Placement
 from poet.firmware.place.lifetimes import Lifetimes
+from poet.firmware.write.flash import First
 from poet.firmware.write.inference import Inference
 from poet.firmware.write.text import comment
 from poet.values.plan import Plan
@@ -22,11 +25,11 @@ _PLACES = (
 class Network:
     def __init__(
         self, plan: Plan, lives: Lifetimes, placement: Placement, card: CardLayout,
-        inference: Inference | None, save_every: int,
+        inference: Inference | None, save_every: int, firsts: Mapping[int, First],
     ) -> None:  # fmt: skip
         self.plan, self.graph, self.lives = plan, plan.graph, lives
         self.placement, self.card, self.inference = placement, card, inference
-        self.save_every = save_every
+        self.save_every, self.firsts = save_every, firsts
         self.inputs = inputs_of(plan.graph)
         self.weights = lasting(plan.graph)
 
@@ -53,6 +56,8 @@ class Network:
         for n, output in enumerate(outputs):
             out.append(f"/* {_shape(output.storage.dtype, output.answer.shape)} */")
             out.append(f"#define POET_OUTPUT_{n}_BYTES {output.nbytes}u")
+        nbytes = self.card.data_at // HELD * SECTOR
+        out += ["", f"#define POET_STORE_BYTES {nbytes}u /* of the store, without samples */"]
         out += ["", f"#define POET_WEIGHTS {len(self.weights)}"]
         for n, i in enumerate(self.weights):
             tensor = self.graph.tensors[i]
@@ -81,7 +86,8 @@ class Network:
         ]
         weights = [
             f'    {{"{_text(self.graph.tensors[i].name)}", {self.graph.tensors[i].nbytes}, '
-            f"{self.on_card(i)}, {self.address(i)}, {int(i in self.card.copies)}}},"
+            f"{self.on_card(i)}, {self.address(i)}, {int(i in self.card.copies)}, "
+            f"{int(self.graph.tensors[i].role == 'optimizer_state')}, {self.first(i)}}},"
             for i in self.weights
         ]
         fields = {
@@ -111,7 +117,7 @@ class Network:
             *(inputs or ["    {0, 0, 0, 0},"]),
             "};",
             "const struct poet_weights poet_weights[] = {",
-            *(weights or ['    {"", 0, 0, 0, 0},']),
+            *(weights or ['    {"", 0, 0, 0, 0, 0, 0, 0},']),
             "};",
             *(["static uint32_t shared[POET_SECTOR / 4];"] if self.shares else []),
             "const struct poet_network poet_network = {",
@@ -126,6 +132,13 @@ class Network:
 
     def on_card(self, i: int) -> int:
         return self.card.place(i, side=0)
+
+    def first(self, i: int) -> str:
+        """What it begins with: its place in flash, and the word that is everywhere in it."""
+        first = self.firsts.get(i, First())
+        if first.word is not None:
+            return f"POET_FILLED, 0x{first.word:08x}u"
+        return f"{NOWHERE if first.at is None else first.at}, 0"
 
     def address(self, i: int | None) -> str:
         """Where a tensor is in the arena when a step begins."""

@@ -15,6 +15,7 @@ from poet.errors import PoetError
 from poet.firmware.card.layout import CardLayout
 from poet.firmware.place.arena import Placed
 from poet.firmware.place.lifetimes import SeatedInstruction
+from poet.firmware.write.flash import First
 from poet.firmware.write.inference import Inference, NotInferred, Output, inference_of
 from poet.firmware.write.kernels import statements
 from poet.firmware.write.kernels.call_site import CallSite
@@ -46,16 +47,21 @@ class Source(msgspec.Struct, frozen=True):
     """The kernels that it calls."""
 
 
-def source_of(plan: Plan, placed: Placed, card: CardLayout, save_every: int) -> Source:
+def source_of(
+    plan: Plan, placed: Placed, card: CardLayout, save_every: int, firsts: Mapping[int, First]
+) -> Source:
     """The C of a plan, with its tensors at these addresses and in these slots of the card."""
-    return _Writer(plan, placed, card, save_every).written()
+    return _Writer(plan, placed, card, save_every, firsts).written()
 
 
 class _Writer:
-    def __init__(self, plan: Plan, placed: Placed, card: CardLayout, save_every: int) -> None:
+    def __init__(
+        self, plan: Plan, placed: Placed, card: CardLayout, save_every: int,
+        firsts: Mapping[int, First],
+    ) -> None:  # fmt: skip
         self.plan, self.graph, self.card = plan, plan.graph, card
         self.lives, self.placement = placed.lives, placed.placement
-        self.save_every = save_every
+        self.save_every, self.firsts = save_every, firsts
         self.transfers: dict[int, str] = {}
         self.away: set[int] = set()
         """What lasts and was paged out, so that its place is no longer in the copies."""
@@ -99,7 +105,13 @@ class _Writer:
             )
         infer = [] if self.inference is None else self._inferred(self.inference)
         network = Network(
-            self.plan, self.lives, self.placement, self.card, self.inference, self.save_every
+            self.plan,
+            self.lives,
+            self.placement,
+            self.card,
+            self.inference,
+            self.save_every,
+            self.firsts,
         )
         text = self._step(body, infer, network)
         return Source(
@@ -180,10 +192,11 @@ class _Writer:
         """Where a tensor lies on the card, as C. A step reads one copy of what changes, and writes
         the other; inputs that stay on the card lie in the sample's record."""
         card = self.card
-        if i in self.away or not (i in card.copies or i in card.rows or i in card.fixed):
+        lasts = i in card.copies or i in card.rows or i in card.fixed or i in card.flash
+        if i in self.away or not lasts:
             return f"{card.pages[i]}u" if i in card.pages else f"ctx->record + {card.record[i]}"
         if i not in card.copies:
-            return f"{card.rows[i] if i in card.rows else card.fixed[i]}u"
+            return f"{card.place(i, side=0)}u"
         is_new = is_written or self.graph.tensors[i].becomes is not None
         return f"ctx->{'fresh' if is_new else 'old'} + {card.copies[i]}u"
 

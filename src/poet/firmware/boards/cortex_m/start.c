@@ -1,101 +1,14 @@
-/* Start-up and the board's functions for Cortex-M processors under an emulator.
+/* Start-up for Cortex-M processors, whatever the board.
  *
  * RAM from its first byte: the stack (which grows down, so that an overflow leaves RAM and faults),
- * variables, the arena. The card is a file of the machine that emulates, through semihosting.
+ * variables, the arena. All that is the board's own is in board.c.
  */
 #include "board.h"
-#include "clock.h"
 
 extern uint32_t ram_begin, stack_top, data_begin, data_end, data_from, bss_begin, bss_end;
 int main(void);
-void limit_ram(void);
 
 enum { PAINT = 0x5aa5c33c };
-
-/* ---- semihosting: a request to the machine that emulates ---- */
-enum { SYS_OPEN = 1, SYS_WRITE0 = 4, SYS_WRITE = 5, SYS_READ = 6, SYS_SEEK = 10, SYS_EXIT = 0x20 };
-
-static int32_t request(uint32_t what, const void *with)
-{
-    register uint32_t r0 __asm__("r0") = what;
-    register const void *r1 __asm__("r1") = with;
-    __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
-    return (int32_t)r0;
-}
-
-void board_log(const char *text)
-{
-    request(SYS_WRITE0, text);
-}
-
-void board_exit(int code)
-{
-    uint32_t block[2] = {0x20026, (uint32_t)code};
-    request(SYS_EXIT, block);
-    for (;;) {
-    }
-}
-
-static int32_t card(void)
-{
-    static int32_t handle = -1;
-    if (handle < 0) {
-        static const char name[] = "card.img";
-        uint32_t block[3] = {(uint32_t)(uintptr_t)name, 3 /* r+b */, sizeof name - 1};
-        handle = request(SYS_OPEN, block);
-        if (handle < 0) {
-            board_log("error: there is no card.img\n");
-            board_exit(1);
-        }
-    }
-    return handle;
-}
-
-static int seek(uint32_t offset)
-{
-    uint32_t block[2] = {(uint32_t)card(), offset};
-    return request(SYS_SEEK, block) != 0;
-}
-
-/* The emulator itself writes what is read, past the end of RAM, too. So the library reads a sector
- * into its own buffer, and the processor copies, whose stores meet the true limit. */
-static int move(uint32_t what, uint32_t offset, const void *bytes, uint32_t count)
-{
-    uint32_t block[3] = {(uint32_t)card(), (uint32_t)(uintptr_t)bytes, count};
-    return seek(offset) || request(what, block) != 0;
-}
-
-int board_read(uint32_t offset, void *to, uint32_t count)
-{
-    return move(SYS_READ, offset, to, count);
-}
-
-int board_write(uint32_t offset, const void *from, uint32_t count)
-{
-    return move(SYS_WRITE, offset, from, count);
-}
-
-/* ---- instructions: the emulator runs one in a nanosecond, and SysTick counts clock cycles ---- */
-#define SYSTICK ((volatile uint32_t *)0xe000e010u)
-enum { RELOAD = 0x00ffffff };
-static volatile uint32_t turns;
-
-void on_systick(void);
-void on_systick(void)
-{
-    turns = turns + 1;
-}
-
-uint64_t board_instructions(void)
-{
-    uint32_t before, now, after;
-    do {
-        before = turns;
-        now = RELOAD - SYSTICK[2];
-        after = turns;
-    } while (before != after);
-    return ((uint64_t)before * (RELOAD + 1u) + now) * 1000u / CLOCK_MHZ;
-}
 
 uint32_t board_stack_used(void)
 {
@@ -105,7 +18,6 @@ uint32_t board_stack_used(void)
     return (uint32_t)((const uint8_t *)&stack_top - (const uint8_t *)at);
 }
 
-/* ---- start and faults ---- */
 void on_fault(void);
 void on_fault(void)
 {
@@ -113,10 +25,16 @@ void on_fault(void)
     board_exit(3);
 }
 
+/* A board that has a use for this interrupt has a function of this name. */
+void on_systick(void);
+__attribute__((weak)) void on_systick(void)
+{
+    on_fault();
+}
+
 void on_reset(void);
 void on_reset(void)
 {
-    limit_ram();
     register uint32_t *stack_now __asm__("sp");
     for (uint32_t *at = &ram_begin; at < stack_now - 8; at++)
         *at = PAINT;
@@ -129,9 +47,7 @@ void on_reset(void)
     *(volatile uint32_t *)0xe000ed88u |= 0xf00000u; /* the floating-point unit on */
     __asm__ volatile("dsb\nisb");
 #endif
-    SYSTICK[1] = RELOAD;
-    SYSTICK[2] = 0;
-    SYSTICK[0] = 7; /* on, with an interrupt, at the processor's clock */
+    board_begin();
     board_exit(main());
 }
 

@@ -1,15 +1,8 @@
-/* Start-up and the functions of board.h on an nRF52840 itself: the card on SPI, the console on a
- * serial line of 115,200 baud. The memory is laid out as in the folder's link.ld: the stack lowest. */
-#include <stddef.h>
-
+/* The functions of board.h on an nRF52840 itself: the card on SPI, the console on a serial line of
+ * 115,200 baud. The start-up is start.c of the folder that poet emit wrote. */
 #include "board.h"
 #include "nrf52840.h"
 #include "sd.h"
-
-extern uint32_t ram_begin, stack_top, data_begin, data_end, data_from, bss_begin, bss_end;
-int main(void);
-
-enum { PAINT = 0x5aa5c33c };
 
 int board_read(uint32_t offset, void *to, uint32_t count)
 {
@@ -71,35 +64,8 @@ uint64_t board_instructions(void)
     return all;
 }
 
-uint32_t board_stack_used(void)
+void board_begin(void)
 {
-    const uint32_t *at = &ram_begin;
-    while (at < &stack_top && *at == PAINT)
-        at++;
-    return (uint32_t)((const uint8_t *)&stack_top - (const uint8_t *)at);
-}
-
-/* ---- start and faults ---- */
-void on_fault(void);
-void on_fault(void)
-{
-    board_log("error: fault: an access outside of RAM, or a broken instruction\n");
-    board_exit(3);
-}
-
-void on_reset(void);
-void on_reset(void)
-{
-    register uint32_t *stack_now __asm__("sp");
-    for (uint32_t *at = &ram_begin; at < stack_now - 8; at++)
-        *at = PAINT;
-    const uint32_t *from = &data_from;
-    for (uint32_t *to = &data_begin; to < &data_end; to++)
-        *to = *from++;
-    for (uint32_t *to = &bss_begin; to < &bss_end; to++)
-        *to = 0;
-    AT(0xe000ed88u) |= 0xf00000u; /* the floating-point unit on */
-    __asm__ volatile("dsb\nisb");
     AT(0xe000edfcu) |= 1u << 24; /* the debug unit on, and its counter of cycles */
     CYCLES = 0;
     AT(0xe0001000u) |= 1u;
@@ -107,17 +73,4 @@ void on_reset(void)
     while (AT(0x40000100u) == 0) {
     }
     open_console();
-    board_exit(main());
 }
-
-struct vectors {
-    const void *stack;
-    void (*handlers[15])(void);
-};
-
-/* No peripheral interrupts: the drivers wait. */
-__attribute__((section(".vectors"), used)) static const struct vectors vectors = {
-    &stack_top,
-    {on_reset, on_fault, on_fault, on_fault, on_fault, on_fault, 0, 0, 0, 0, on_fault, on_fault, 0,
-     on_fault, on_fault},
-};
