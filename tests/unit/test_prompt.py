@@ -156,3 +156,10 @@ def test_what_is_of_no_more_use_is_freed() -> None:
     made = squeezed(plan, 160)
     assert made is not None
     assert Counter(made) == Counter((*plan.schedule, Free(2)))
+
+
+def test_small_page_outs_stay_beside_each_other() -> None:
+    for nbytes, early in ((600, True), (8, False)):
+        plan = crossing(nbytes, nbytes, nbytes, nbytes)
+        made = prompt(plan.graph, plan.costs, (*plan.schedule[:4], PageOut(3), PageOut(1)))
+        assert (made.index(PageOut(1)) < made.index(Compute(3))) == early
