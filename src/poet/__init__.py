@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from poet.runtime.stores.file_store import FileStore
     from poet.runtime.stores.memory_store import MemoryStore
     from poet.server.client import connect
+    from poet.training.compiled import compile
     from poet.training.foreseen import fit
     from poet.training.trainer import Trainer
     from poet.training.wrapped import unwrap, wrap
@@ -39,6 +40,7 @@ _LATE = {
     "FileStore": "poet.runtime.stores.file_store",
     "MemoryStore": "poet.runtime.stores.memory_store",
     "Trainer": "poet.training.trainer",
+    "compile": "poet.training.compiled",
     "connect": "poet.server.client",
     "emit": "poet.firmware.emit",
     "fit": "poet.training.foreseen",
@@ -87,6 +89,7 @@ __all__ = [
     "capture",
     "check",
     "compare",
+    "compile",
     "connect",
     "draft",
     "emit",

@@ -30,6 +30,7 @@ from poet.tracer.program import Program
 from poet.tracer.tracing import is_tracing
 from poet.training.planned import PlannedSteps
 from poet.training.waiting import Step, Token, Waiting
+from poet.values.plan import Plan
 
 
 class OwnLoop:
@@ -49,6 +50,18 @@ class OwnLoop:
         """For calls of each kind, which outputs got a gradient last, where the guess was wrong."""
         self._last_used: tuple[bool, ...] = ()
         """The same of the last call that had a backward pass."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.planned.session.plan
+
+    @property
+    def budget_bytes(self) -> int | None:
+        return self.planned.budget_bytes
+
+    def close(self) -> None:
+        """Let go of plans and pages."""
+        self.planned.close()
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's forward pass."""

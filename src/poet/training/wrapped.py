@@ -15,7 +15,7 @@ import inspect
 import types
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import nn
@@ -32,6 +32,7 @@ from poet.tracer.watch import Watch
 from poet.training.own_loop import OwnLoop
 from poet.training.planned import PlannedSteps
 from poet.values.device import Device
+from poet.values.plan import Plan
 
 
 def wrap(
@@ -71,9 +72,9 @@ def wrap(
         in_torch=True,
     )
     source = OutputsSource(model, granularity, autocast)
-    call = _first_call(example, kwargs)
+    call = first_call(example, kwargs)
     planned = PlannedSteps(source, asked, call, store=store, time_limit=time_limit)
-    return _disguised(model, OwnLoop(model, planned))
+    return disguised(model, OwnLoop(model, planned))
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -83,10 +84,10 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 def close(small: "Wrapped") -> None:
     """Let go of plans and pages: it is not called any more."""
-    small._poet.planned.close()
+    small._poet.close()
 
 
-def _first_call(example: Any, kwargs: Mapping[str, Any] | None) -> Called:
+def first_call(example: Any, kwargs: Mapping[str, Any] | None) -> Called:
     if isinstance(example, Mapping):
         return Called((), {**example, **(kwargs or {})})
     if isinstance(example, torch.Tensor):
@@ -118,11 +119,28 @@ class OutputsSource(NamedTuple):
         return Watch({"": self.model}, ambient=self.autocast is None, bare=True)
 
 
+class Loop(Protocol):
+    """What stands behind a wrapped model's forward pass."""
+
+    model: nn.Module
+    call: Callable[..., Any]
+    around: Callable[..., Any] | None
+    peak_bytes: int
+
+    @property
+    def plan(self) -> Plan | None: ...
+
+    @property
+    def budget_bytes(self) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
 class _Figure:
     """A name that shows a figure of the planned steps, unless the model has that name itself."""
 
     def __init__(
-        self, read: Callable[[OwnLoop], Any], write: Callable[[OwnLoop, Any], None] | None = None
+        self, read: Callable[[Loop], Any], write: Callable[[Loop, Any], None] | None = None
     ) -> None:
         self._read, self._write = read, write
 
@@ -222,12 +240,12 @@ class Wrapped(nn.Module):
     """
 
     __slots__ = ()
-    _poet: OwnLoop
+    _poet: Loop
     """In a slot, beside the attributes that are the model's."""
 
-    plan = _Figure(lambda loop: loop.planned.session.plan)
+    plan = _Figure(lambda loop: loop.plan)
     """The plan for the example's call."""
-    budget_bytes = _Figure(lambda loop: loop.planned.budget_bytes)
+    budget_bytes = _Figure(lambda loop: loop.budget_bytes)
     """The most RAM that a step may take."""
     peak_bytes = _Figure(
         lambda loop: loop.peak_bytes, lambda loop, value: setattr(loop, "peak_bytes", value)
@@ -263,8 +281,9 @@ class Wrapped(nn.Module):
 
     def compile(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise PoetError(
-            "a wrapped model runs the kernels of eager PyTorch under its plan, and cannot be "
-            "compiled in place. Compile the model inside, poet.unwrap(model), without a plan"
+            "a wrapped model runs under its plan, and cannot be compiled in place. Use "
+            "poet.compile, which compiles within a budget, or compile the model inside, "
+            "poet.unwrap(model), without a plan"
         )
 
     _compiled_call_impl = property(lambda self: None)  # nor is one that was compiled before
@@ -315,7 +334,7 @@ def _kind_like(kind: type[nn.Module]) -> type[Wrapped]:
         ) from error
 
 
-def _disguised(model: nn.Module, loop: OwnLoop) -> Wrapped:
+def disguised(model: nn.Module, loop: Loop) -> Wrapped:
     """An object that has the model's attributes, all of them, and a class like the model's."""
     small: Wrapped = object.__new__(_kind_like(type(model)))
     object.__setattr__(small, "__dict__", model.__dict__)
