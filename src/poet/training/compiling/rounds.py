@@ -20,7 +20,7 @@ from poet.values.schedule import Effort
 
 MOST_ROUNDS = 4
 SPARE = 1.01
-"""What was measured beyond a plan grows a little with other plans."""
+"""What a step takes beyond its plan grows a little with other plans."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,12 +69,12 @@ def answered(
         if again.step_bytes <= left:
             return Answer(again, budget_bytes, 1)
     asked = planning_graph(measure.joint())
-    beyond = 0
+    limit = left
     least = plain
     for number in range(1, MOST_ROUNDS + 1):
         plan = None
         if number < MOST_ROUNDS:
-            plan = _within(asked, left - beyond, effort)
+            plan = _within(asked, limit, effort)
         is_last = plan is None
         plan = plan or planned(asked, None, effort, "bytes")
         found = _measured(asked, plan, measure)
@@ -88,7 +88,8 @@ def answered(
             least = found
         if is_last:
             break
-        beyond += int((found.step_bytes - left) * SPARE) + 1
+        assert plan.peak_bytes is not None
+        limit = plan.peak_bytes - int((found.step_bytes - left) * SPARE) - 1
     raise Infeasible(_refusal(budget_bytes, held_bytes, least.step_bytes), proven=False)
 
 

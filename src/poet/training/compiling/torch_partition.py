@@ -11,6 +11,7 @@ saved, so what is made again has the bits that it had.
 import itertools
 import operator
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,6 @@ import torch._functorch.partitioners as partitioners
 import torch._inductor.config as inductor_config
 from torch import fx
 from torch._dynamo.exc import Unsupported, UserError
-from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import CheckpointPolicy
@@ -29,6 +29,10 @@ from torch.utils.flop_counter import flop_registry
 from poet.errors import PoetError
 from poet.training.compiling.joint import Joint, JointNode, Kind, Phase
 from poet.training.compiling.splitting import Split, Step
+
+with warnings.catch_warnings():  # torch's own, of torch's own
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from torch._inductor.compile_fx import compile_fx
 
 Choice = Callable[[Joint], Split | None]
 """Given both passes, the backward pass that there shall be; None for torch's own choice."""
