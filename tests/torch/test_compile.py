@@ -15,6 +15,8 @@ from poet.training.compiling.joint import Joint, JointNode, planning_graph
 from poet.training.compiling.splitting import planned, split
 from poet.values.schedule import Compute, Effort
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+
 
 class Attention(nn.Module):
     """A transformer's block, with dropout."""
@@ -59,8 +61,8 @@ def dropout_net() -> tuple[nn.Module, torch.Tensor]:
 
 
 def tanh_net() -> tuple[nn.Module, torch.Tensor]:
-    layers = [(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)]
-    return nn.Sequential(*itertools.chain(*layers)), torch.randn(128, 64)
+    layers = [(nn.Linear(64, 64), nn.Tanh()) for _ in range(5)]
+    return nn.Sequential(*itertools.chain(*layers)), torch.randn(512, 64)
 
 
 def transformer() -> tuple[nn.Module, torch.Tensor]:
@@ -85,7 +87,7 @@ NETS: dict[str, tuple[Make, bool]] = {
     "convolutions": (convolutions, False),
 }
 """Each net, and whether its gradients have the bits of plain torch.compile at every budget."""
-SHARES = (90, 75, 60)
+SHARES = (90, 80, 70)
 
 
 @pytest.fixture(autouse=True)
@@ -262,12 +264,13 @@ def chain(length: int) -> Joint:
 
 
 def test_what_is_made_twice_gets_two_copies() -> None:
-    asked = planning_graph(chain(8))
-    plan = planned(asked, 600, Effort(time_limit_seconds=1.0))
+    asked = planning_graph(chain(12))
+    plan = planned(asked, 550, Effort(time_limit_seconds=1.0))
     backward = split(asked, plan)
     runs = [each.op for each in plan.schedule if isinstance(each, Compute)]
     copies = [each for each in backward.steps if each.copy]
-    assert len(copies) == len(runs) - len(set(runs)) > 6  # some more than once
+    assert len(copies) == len(runs) - len(set(runs))
+    assert len({each.nodes for each in copies}) < len(copies)  # some more than once
     assert len({each.copy for each in copies}) == len(copies)
     made: set[tuple[str, int]] = set()
     for each in backward.steps:
