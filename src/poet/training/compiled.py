@@ -129,8 +129,16 @@ class CompiledLoop:
         return self.settle(call).run(*args, **kwargs)
 
 
+_PLAIN = "plain"
+"""In the place of a budget: what torch's own choice takes."""
+
+
 class _Changed(Exception):
     """What is to be compiled is not what was planned."""
+
+
+class _Told(Exception):
+    """What was to be compiled to be measured has been measured before."""
 
 
 class _CompiledStep:
@@ -143,49 +151,70 @@ class _CompiledStep:
         self.held_bytes = held_bytes(model, call)
         self.has_changed = False
         self._joint: Joint | None = None
-        self._split: Split | None = None
+        self._told_bytes: int | None = None
+        self._last: tuple[Split | None, int] | None = None
 
     def settle(self, ram: str | int | None, effort: Effort) -> Answer:
         if ram is None:
             ram = self.held_bytes + free_bytes()
 
-        def file() -> str:
-            asked = (ram, torch.__version__, __version__, torch.get_num_threads())
-            return known.name_of(self._planned(), *asked)
+        def find() -> Split | None:
+            found = known.find(self._file(ram))
+            return None if found is None else found.split
 
-        measure = Measure(self._compiled, self._planned)
-        answer = answered(ram, self.held_bytes, measure, effort, lambda: known.find(file()))
-        if answer.round.split is not None and ram != MIN and answer.round.plan is not None:
-            known.keep(file(), answer.round.split)
-        if answer.round.split is not self._split:
-            self._compiled(answer.round.split)
+        measure = Measure(self._compiled, self._plain_bytes, self._both_passes, find)
+        answer = answered(ram, self.held_bytes, measure, effort)
+        found = answer.round
+        self._compiled(found.split)
+        if found.plan is not None and ram != MIN:
+            known.keep(self._file(ram), known.Known(found.step_bytes, found.split))
         return answer
 
-    def _planned(self) -> Joint:
+    def _both_passes(self) -> Joint:
         if self._joint is None:
             raise PoetError("the model has no backward pass to plan: nothing in it is trained")
         return self._joint
 
-    def _compiled(self, split: Split | None) -> int:
-        """Compile with a split, and measure."""
-        self._compile(split)
-        device = torch.device("cpu")
+    def _file(self, ram: str | int) -> str:
+        with_what = (torch.__version__, __version__, torch.get_num_threads())
+        return known.name_of(self._both_passes(), ram, self.held_bytes, *with_what)
+
+    def _plain_bytes(self) -> int:
+        """What torch's own choice takes: measured now, or before, and then not compiled."""
         try:
-            return step_bytes(self._model, self.run, self._first, device)
+            nbytes = self._compiled(None)
+        except Exception:
+            if self._told_bytes is None:
+                raise
+            return self._told_bytes
+        known.keep(self._file(_PLAIN), known.Known(nbytes))
+        return nbytes
+
+    def _compiled(self, split: Split | None) -> int:
+        """Compile with a split, and measure; once where it is the one of the last time."""
+        if self._last is not None and self._last[0] is split:
+            return self._last[1]
+        self._last = None
+        self.run = whole(self._model.forward, lambda joint: self._chosen(joint, split))
+        try:
+            nbytes = step_bytes(self._model, self.run, self._first, torch.device("cpu"))
         except Exception as error:
             reason = why_not(error)
             if reason is None:
                 raise
             raise reason from error
+        self._both_passes()
+        self._last = split, nbytes
+        return nbytes
 
-    def _compile(self, split: Split | None) -> None:
-        def choose(joint: Joint) -> Split | None:
-            if self._joint is None:
-                self._joint = joint
-            elif self._joint != joint:
-                self.has_changed = True
-                raise _Changed
-            return split
-
-        self._split = split
-        self.run = whole(self._model.forward, choose)
+    def _chosen(self, joint: Joint, split: Split | None) -> Split | None:
+        if self._joint is None:
+            self._joint = joint
+            told = known.find(self._file(_PLAIN))
+            if told is not None:
+                self._told_bytes = told.step_bytes
+                raise _Told
+        elif self._joint != joint:
+            self.has_changed = True
+            raise _Changed
+        return split

@@ -42,28 +42,29 @@ class Answer(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Compiles and measures. `joint` gives both passes, once torch's own choice was compiled."""
+    """Compiles and measures: `plain` torch's own choice, or tells what was measured of it before.
+
+    Then `joint` gives both passes, and `find` a split that kept to the budget before, if any did.
+    """
 
     compiled: Callable[[Split | None], int]
+    plain: Callable[[], int]
     joint: Callable[[], Joint]
+    find: Callable[[], Split | None]
 
 
-def answered(
-    ram: str | int,
-    held_bytes: int,
-    measure: Measure,
-    effort: Effort,
-    find: Callable[[], Split | None],
-) -> Answer:
-    """A split within the budget; `find` gives one that was found to be so before, if any was."""
-    plain = Round(None, None, measure.compiled(None))
+def answered(ram: str | int, held_bytes: int, measure: Measure, effort: Effort) -> Answer:
+    """A split within the budget, torch's own where that is."""
+    plain = Round(None, None, measure.plain())
     if ram == MIN:
         return _fewest(held_bytes, plain, measure, effort)
     budget_bytes = _budget_bytes(ram, held_bytes, plain.step_bytes)
     left = budget_bytes - held_bytes
     if plain.step_bytes <= left:
-        return Answer(plain, budget_bytes, 0)
-    known = find()
+        plain = Round(None, None, measure.compiled(None))
+        if plain.step_bytes <= left:
+            return Answer(plain, budget_bytes, 0)
+    known = measure.find()
     if known is not None:
         again = Round(known, None, measure.compiled(known))
         if again.step_bytes <= left:
