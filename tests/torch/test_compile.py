@@ -226,7 +226,10 @@ def test_a_graph_break_is_refused_by_name() -> None:
         poet.compile(Counting(), example=(torch.randn(4, 8),), ram="80%")
 
 
-def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # nothing was compiled before
     monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
     with pytest.raises(poet.PoetError, match=r"needs a C\+\+ compiler.*install g\+\+"):
         poet.compile(nn.Linear(37, 3), example=(torch.randn(5, 37),), ram="80%")
@@ -248,6 +251,38 @@ def test_a_wrapped_model_is_not_compiled_again() -> None:
     small = poet.wrap(nn.Linear(2, 2), example=(torch.randn(1, 2),), time_limit=0.1)
     with pytest.raises(poet.PoetError, match=r"wrapped already"):
         poet.compile(small, example=(torch.randn(1, 2),))
+
+
+class TwoOutputs(nn.Module):
+    """Whose second output is used first in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        first = x
+        for layer in self.layers[:3]:
+            first = layer(first).relu()
+        second = first
+        for layer in self.layers[3:]:
+            second = layer(second).relu()
+        return {"first": first * 2, "positive": second > 0, "second": second}
+
+
+@pytest.mark.slow
+def test_each_output_gets_its_own_gradient() -> None:
+    model, x = TwoOutputs(), torch.randn(512, 32)
+
+    def gradients(run: Callable[..., Any]) -> list[torch.Tensor]:
+        made = run(x)
+        loss = (made["first"] * 3).sum() + made["second"].square().sum()
+        return list(torch.autograd.grad(loss, list(model.parameters())))
+
+    small: Any = poet.compile(model, example=(x,), ram="90%", time_limit=0.5)
+    assert small.plan is not None
+    for one, other in zip(gradients(small), gradients(model), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def chain(length: int) -> Joint:

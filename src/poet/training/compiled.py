@@ -89,6 +89,8 @@ class CompiledLoop:
 
     def settle(self, call: Called) -> "_CompiledStep":
         """Plan, compile and measure a kind of call."""
+        if not any(each.requires_grad for each in (*self.model.parameters(), *call.tensors)):
+            raise PoetError("the model has no backward pass to plan: nothing in it is trained")
         step = _CompiledStep(self.model, call)
         answer = step.settle(self._ram, self._effort)
         if not self._steps:

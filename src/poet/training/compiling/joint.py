@@ -137,7 +137,23 @@ def _in_order(joint: Joint, owner: dict[str, str]) -> tuple[list[JointNode], lis
                 if node.name not in placed:
                     placed.add(node.name)
                     late.append(node)
-    return [node for node in joint.nodes if node.name in early], late
+    return _soon([node for node in joint.nodes if node.name in early]), late
+
+
+def _soon(early: list[JointNode]) -> list[JointNode]:
+    """Forward nodes as they are, and what only the backward pass asks for once it can be made."""
+    order: list[JointNode] = []
+    placed: set[str] = set()
+    waiting = [node for node in early if node.phase == "either"]
+    for node in (each for each in early if each.phase == "forward"):
+        order.append(node)
+        placed.add(node.name)
+        for other in list(waiting):
+            if placed.issuperset(other.inputs):
+                order.append(other)
+                placed.add(other.name)
+                waiting.remove(other)
+    return order + waiting
 
 
 def _fused(

@@ -267,6 +267,7 @@ class _Rewriting:
     def __init__(self, graph: fx.Graph, info: Any, made_count: int, split: Split) -> None:
         self.graph, self.split = graph, split
         self.outputs = _outputs(graph)[made_count:]
+        self.forward = info.required_fw_nodes
         self.nodes = {node.name: node for node in graph.nodes}
         self.end = next(iter(graph.find_nodes(op="output")))
         kinds = partitioners.get_default_op_list()
@@ -286,9 +287,24 @@ class _Rewriting:
     def done(self) -> list[fx.Node]:
         """Rewrite it, and give the nodes whose values are saved."""
         writes = {node for node in self.graph.nodes if node.target is torch.ops.aten.copy_.default}
-        for node in list(self.graph.nodes):
-            if node not in self.late and node not in writes and node is not self.end:
+        for node in self.graph.find_nodes(op="placeholder"):  # in the order of the arguments
+            self._place(node)
+        early = [
+            node
+            for node in self.graph.nodes
+            if node not in self.late and node not in writes and node is not self.end
+        ]
+        soon = [node for node in early if node not in self.forward]
+        for node in early:
+            if node in self.forward:
                 self._place(node)
+                for other in [
+                    each for each in soon if self.placed.issuperset(each.all_input_nodes)
+                ]:
+                    self._place(other)
+                    soon.remove(other)
+        for node in soon:
+            self._place(node)
         for step in self.split.steps:
             for name in step.nodes:
                 self._run(self.nodes[name], step)
