@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from poet.errors import PoetError
 from poet.profiling.scratch import peak_bytes
 from poet.tracer.outputs import Called
 
@@ -30,6 +31,11 @@ def step_bytes(
 
     The first step compiles, and sets up what libraries keep; the second one is watched.
     """
+    if torch._C._autograd._profiler_enabled():
+        raise PoetError(
+            "a compiled step cannot be measured while a profiler watches: call the model once with "
+            "inputs of this kind before the profiler begins"
+        )
     with _as_it_was(model, device):
         again = _copied(call)
         trained = [each for each in (*model.parameters(), *again.tensors) if each.requires_grad]
