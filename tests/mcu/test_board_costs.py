@@ -155,7 +155,7 @@ def test_a_plan_by_flops_is_replayed_by_what_its_tiles_count(
     for ours, same in zip(plan.costs.ops, again.ops, strict=True):
         for name, run in ours.items():
             assert same[name].seconds == pytest.approx(run.seconds)
-    by_flops = poet.plan(MODEL, BOARD, ram="12KB", work_limit=1, threads=1)
+    by_flops = poet.plan(MODEL, f"{BOARD}-paper", ram="12KB", work_limit=1, threads=1)
     poet.emit(by_flops, tmp_path / "firmware", BOARD, steps=1)
     took = sum(ticks for _, ticks in emulated_laps(tmp_path / "firmware"))
     costs = priced_by(profile, by_flops.graph, by_flops.costs)
@@ -164,7 +164,7 @@ def test_a_plan_by_flops_is_replayed_by_what_its_tiles_count(
     said = sum(costs.ops[step.op][step.variant].seconds for step in steps) / each
     whole = sum(costs.ops[step.op][PLAIN].seconds for step in steps) / each
     assert said == pytest.approx(took, rel=0.05)
-    assert whole < 0.9 * took
+    assert whole != pytest.approx(took, rel=0.05)  # so near only by what tiles count
 
 
 def test_between_counted_numbers_of_blocks_times_lie_on_a_line(

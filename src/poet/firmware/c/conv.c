@@ -103,11 +103,13 @@ struct sums {
     struct poet_axis down, across;
 };
 
+/* Kernels of a single plane keep its weights in registers. Where floats have none they would lie on
+ * the stack, for next to nothing. */
 static void region(float *out, const float *from, const float *weight, const struct sums *s, struct poet_walk *w)
 {
     int32_t channels = w->channels;
     for (int32_t sample = 0; sample < s->batch; sample++) {
-        if (w->planes == 1 && channels == 1 && s->groups > 1 && !w->is_more) {
+        if (POET_HAS_FLOATS && w->planes == 1 && channels == 1 && s->groups > 1 && !w->is_more) {
             w->channels = s->groups;
             w->channel = s->weight_group;
             w->from_channel = s->from_group;
@@ -123,7 +125,7 @@ static void region(float *out, const float *from, const float *weight, const str
         for (int32_t group = 0; group < s->groups; group++) {
             float *to = out + group * s->out_group;
             const float *x = from + group * s->from_group, *y = weight + group * s->weight_group;
-            if (w->planes != 1 || w->is_more || !poet_conv_plane(to, x, y, w))
+            if (!POET_HAS_FLOATS || w->planes != 1 || w->is_more || !poet_conv_plane(to, x, y, w))
                 poet_conv_sums(to, x, y, w);
         }
         out += s->out_sample;
@@ -135,7 +137,7 @@ static void region(float *out, const float *from, const float *weight, const str
 static int32_t whole_planes(float *out, const float *from, const float *weight,
                             const struct sums *s, const struct poet_walk *walk)
 {
-    if (walk->planes != 1 || walk->channels != 1 || walk->is_more)
+    if (!POET_HAS_FLOATS || walk->planes != 1 || walk->channels != 1 || walk->is_more)
         return 0;
     struct poet_walk w = *walk;
     w.channels = s->groups;

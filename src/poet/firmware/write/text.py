@@ -85,7 +85,7 @@ def header_words() -> frozenset[str]:
     """The words of POET's own headers, which statements are made of: kernels, structs, fields."""
     texts = [file.read_text() for file in HEADERS]
     code = re.sub(r"/\*.*?\*/", " ", "\n".join(texts), flags=re.DOTALL)
-    return frozenset(re.findall(r"\b[A-Za-z_]\w*\b", code))
+    return frozenset(re.findall(r"\b(?!__)[A-Za-z_]\w*\b", code))  # the compiler's own are not
 
 
 def check_statement(text: str, own: Collection[str]) -> None:

@@ -238,7 +238,7 @@ def bars(rows: Iterable[tuple[str, float, str, str]]) -> Markup:
             *(
                 tag(
                     "tr",
-                    tag("th", label, scope="row"),
+                    tag("th", tag("span", label), scope="row"),
                     tag("td", _bar(share, kind), class_="wide"),
                     tag("td", text, class_="right"),
                 )
