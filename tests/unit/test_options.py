@@ -10,6 +10,7 @@ from poet.errors import Infeasible, OutOfBudget, PageError, PoetError
 @pytest.mark.parametrize(
     ("python", "command"),
     [
+        ("others can reach it: it takes a token=", "others can reach it: it takes a --token"),
         ('Try ram="256 KiB".', "Try --ram 256KiB."),
         ("a larger ram=, a later deadline= or a longer time_limit=.",
          "a larger --ram, a later --deadline or a longer --time-limit."),

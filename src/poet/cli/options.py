@@ -142,7 +142,7 @@ def asked_problem(
 
 _ARGUMENTS = (
     "costs", "deadline", "device", "edited", "force", "optimizer", "params", "ram", "resume",
-    "seed", "solver", "store", "target", "time_limit", "weights",
+    "seed", "solver", "store", "target", "time_limit", "token", "weights",
 )  # fmt: skip
 _ARGUMENT = re.compile(
     rf'(?<![\w./-])({"|".join(_ARGUMENTS)})=(?:"([^"]*)"|True\b|(?=[\s,.;:)]|$))'
