@@ -239,8 +239,10 @@ def test_without_a_compiler_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # nothing was compiled before
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
-    with pytest.raises(poet.PoetError, match=r"needs a C\+\+ compiler.*install g\+\+"):
+    import torch._inductor.config as inductor_config
+
+    without = inductor_config.patch({"cpp.cxx": ("no-such-compiler",)})
+    with without, pytest.raises(poet.PoetError, match=r"needs a C\+\+ compiler.*install g\+\+"):
         poet.compile(nn.Linear(37, 3), example=(torch.randn(5, 37),), ram="80%")
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def children() -> set[str]:
     """Processes that threads of this one have started, and that were not waited for."""
     found: set[str] = set()
     for task in Path("/proc/self/task").iterdir():
-        found.update((task / "children").read_text().split())
+        with suppress(OSError):  # a thread that has just ended
+            found.update((task / "children").read_text().split())
     return found
 
 

@@ -4,6 +4,8 @@ With `--json` stdout gets one object and nothing else; errors and talk go to std
 codes mean is in `exit_codes`.
 """
 
+import atexit
+import gc
 import io
 import os
 import sys
@@ -69,6 +71,9 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    atexit.register(
+        gc.freeze
+    )  # else Python ends with a search for cycles in all of torch: a second
     with hearing_ctrl_c(), listening():
         code = _run(typer.main.get_command(app))
     sys.exit(code)
