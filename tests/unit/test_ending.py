@@ -133,14 +133,14 @@ def test_ctrl_c_does_not_go_on_to_the_next_phase() -> None:
 def test_ctrl_c_while_looking_for_the_smallest_ram(monkeypatch: pytest.MonkeyPatch) -> None:
     searched, searches = portfolio.search, 0
 
-    def search(graph: Any, costs: Any, budget: Any, brief: Effort) -> Any:
+    def search(graph: Any, costs: Any, budget: Any, brief: Effort, *more: Any) -> Any:
         nonlocal searches
         searches += 1
         if searches == 3:
             raise KeyboardInterrupt
         if searches == 1:  # a busy machine may take its second to import the solver
             brief = msgspec.structs.replace(brief, time_limit_seconds=FOREVER)
-        return searched(graph, costs, budget, brief)
+        return searched(graph, costs, budget, brief, *more)
 
     monkeypatch.setattr(portfolio, "search", search)
     problem = instance("resnet18_cifar-m4")  # nobody reaches its floor without paging
