@@ -218,6 +218,17 @@ def test_other_calls_are_compiled_and_measured_when_they_come() -> None:
         small(torch.randn(4096, 64))
 
 
+@pytest.mark.slow
+def test_a_share_is_of_the_first_call() -> None:
+    model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 8))
+    small: Any = poet.compile(model, example=(torch.randn(64, 8),), ram="100%", time_limit=0.5)
+    budget = small.budget_bytes
+    with pytest.raises(poet.Infeasible, match=f"within {budget:,} bytes"):
+        small(torch.randn(4096, 8))
+    small(torch.randn(32, 8)).sum().backward()
+    assert small.peak_bytes <= small.budget_bytes == budget
+
+
 class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()

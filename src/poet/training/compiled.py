@@ -92,8 +92,9 @@ class CompiledLoop:
         if not any(each.requires_grad for each in (*self.model.parameters(), *call.tensors)):
             raise PoetError("the model has no backward pass to plan: nothing in it is trained")
         step = _CompiledStep(self.model, call)
-        answer = step.settle(self._ram, self._effort)
-        if not self._steps:
+        is_first = not self.budget_bytes  # what a share means, or all that is free, is settled once
+        answer = step.settle(self._ram if is_first else self.budget_bytes, self._effort)
+        if is_first:
             self.plan, self.budget_bytes = answer.round.plan, answer.budget_bytes
         self.peak_bytes = max(self.peak_bytes, step.held_bytes + answer.round.step_bytes)
         self._steps[self._kind(call)] = step
